@@ -32,6 +32,8 @@ from structlog import BoundLoggerBase, DropEvent
 from structlog.processors import JSONRenderer
 from structlog.typing import Processor, WrappedLogger
 
+from kcm.gotext import quote
+
 Format = Literal["text", "json"]
 Level = Literal["info", "warning", "error"]
 
@@ -145,41 +147,6 @@ class _Bridge(logging.Handler):
 
 # Chatter of libraries is shown from where klog users expect to see requests and their contents.
 _BRIDGED = {logging.INFO: 4, logging.DEBUG: 8}
-
-
-def quote(text: str) -> str:
-    """The text in double quotes with Go's escapes, as strconv.Quote writes it."""
-    if text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
-    return '"' + "".join(map(_escape, text)) + '"'
-
-
-_ESCAPES = {
-    '"': '\\"',
-    "\\": "\\\\",
-    "\a": "\\a",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\v": "\\v",
-}
-
-
-def _escape(char: str) -> str:
-    code = ord(char)
-    if char in _ESCAPES:
-        return _ESCAPES[char]
-    if char.isprintable():
-        return char
-    if code < 0x20 or code == 0x7F:
-        return f"\\x{code:02x}"
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that was no UTF-8, kept by surrogateescape
-        return f"\\x{code - 0xDC00:02x}"
-    if 0xD800 <= code <= 0xDFFF:
-        return "\ufffd"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def describe(err: BaseException) -> str:

@@ -1,5 +1,5 @@
 // Pins the servers that kcm is developed and tested against.
-// Nothing is imported from here: kcm/testing/build.py builds the tools below.
+// Nothing is imported from here: kcm/testing/binaries.py builds the tools below.
 module kcm.test/controlplane/kubernetes
 
 go 1.26.0

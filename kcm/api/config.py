@@ -357,8 +357,7 @@ def _read_kubeconfig(path: str) -> _Kubeconfig:
         raw = yaml.safe_load(Path(path).read_bytes())
         file = msgspec.convert({} if raw is None else _without_nulls(raw), _Kubeconfig)
     except (OSError, yaml.YAMLError, msgspec.ValidationError, RecursionError, ValueError) as error:
-        reason = _reason(error) if isinstance(error, OSError) else " ".join(str(error).split())
-        raise ConfigError(f'error loading config file "{path}": {reason}') from error
+        raise ConfigError(f'error loading config file "{path}": {_reason(error)}') from error
     if (file.api_version, file.kind) != ("v1", "Config"):
         raise ConfigError(
             f'error loading config file "{path}": it is of kind "{file.kind}" in version "{file.api_version}", '
@@ -404,9 +403,14 @@ def _invalid(path: str, problem: str, *, cause: Exception | None = None) -> NoRe
     raise ConfigError(f"invalid configuration: {path}: {problem}") from cause
 
 
-def _reason(error: OSError) -> str:
-    name = f"{error.filename}: " if error.filename else ""
-    return f"{name}{(error.strerror or str(error)).lower()}"
+def _reason(error: Exception) -> str:
+    """Say what was wrong in one line, without the contents of the file."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    if isinstance(error, OSError):
+        name = f"{error.filename}: " if error.filename else ""
+        return f"{name}{(error.strerror or str(error)).lower()}"
+    return " ".join(str(error).split())
 
 
 def _server_url(text: str, origin: str) -> str:

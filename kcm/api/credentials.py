@@ -48,6 +48,7 @@ PLUGIN_LEEWAY = timedelta(seconds=60)
 PLUGIN_RETRY = timedelta(seconds=10)
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
+_PLUGIN_PAIR = "the plugin's clientCertificateData and clientKeyData"
 
 
 class KeyPair(NamedTuple):
@@ -97,7 +98,7 @@ class ConfigCredentials:
         """The context for new connections; the same one as long as nothing changed. None for a server without TLS.
 
         Raises:
-            TransportError: the exec plugin failed, or gave a certificate that cannot be used.
+            TransportError: the exec plugin failed, or the CA cannot be read to go with its new certificate.
         """
         if self._tls is None:
             return None
@@ -106,7 +107,7 @@ class ConfigCredentials:
         try:
             return self._tls.context((await self._plugin.credential()).pair)
         except ConfigError as error:
-            raise TransportError(f"exec: {error}") from error
+            raise TransportError(f"getting credentials: {error}") from error
 
     async def rejected(self, authorization: str | None) -> None:
         """Look at everything again before the next request, unless the header was an old one anyway."""
@@ -175,7 +176,7 @@ class _TLS:
         """The context to use now, with a plugin's certificate if it gave one.
 
         Raises:
-            ConfigError: that certificate cannot be used.
+            ConfigError: there is no context for a new one.
         """
         if pair != self._pair:
             self._context, self._pair = self._make(pair), pair
@@ -216,7 +217,7 @@ class _TLS:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         elif config.ca_data or config.ca_file:
-            origin, pem = _material("certificate-authority", config.ca_data, config.ca_file)
+            origin, pem = _material(config, "certificate-authority", config.ca_data, config.ca_file)
             try:
                 context.load_verify_locations(cadata=pem.decode("ascii", "ignore"))
             except (ssl.SSLError, ValueError) as error:
@@ -224,12 +225,12 @@ class _TLS:
         else:
             context.load_default_certs()
         if pair is not None:
-            _load_pair(context, pair, "the plugin's clientCertificateData and clientKeyData")
+            _load_pair(context, pair, _PLUGIN_PAIR)
         elif config.client_certificate_data or config.client_certificate_file:
             certificate_origin, certificate = _material(
-                "client-certificate", config.client_certificate_data, config.client_certificate_file
+                config, "client-certificate", config.client_certificate_data, config.client_certificate_file
             )
-            key_origin, key = _material("client-key", config.client_key_data, config.client_key_file)
+            key_origin, key = _material(config, "client-key", config.client_key_data, config.client_key_file)
             _load_pair(context, KeyPair(certificate, key), f"{certificate_origin} with {key_origin}")
         return context
 
@@ -378,7 +379,7 @@ class _Plugin:
         if not config.ca_data and not config.ca_file:
             return b""
         try:
-            return _material("certificate-authority", config.ca_data, config.ca_file)[1]
+            return _material(config, "certificate-authority", config.ca_data, config.ca_file)[1]
         except ConfigError as error:
             self._fail(str(error), cause=error)
 
@@ -400,15 +401,17 @@ class _Plugin:
             self._fail(f"{command} printed only a certificate or a key, not both")
         if not status.token and not status.client_certificate_data:
             self._fail(f"{command} printed neither a token nor a certificate and key")
+        pair = None
         try:
             header = _bearer(status.token, "the plugin's token") if status.token else None
+            if status.client_certificate_data:
+                pair = KeyPair(status.client_certificate_data.encode(), status.client_key_data.encode())
+                # Credentials that only fail later would be kept until they expire.
+                _load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), pair, _PLUGIN_PAIR)
         except ConfigError as error:
             self._fail(str(error), cause=error)
-        pair = KeyPair(status.client_certificate_data.encode(), status.client_key_data.encode())
         return _Credential(
-            header=header,
-            pair=pair if status.client_certificate_data else None,
-            expires=max(status.expiration_timestamp or _NEVER, now + PLUGIN_RETRY),
+            header=header, pair=pair, expires=max(status.expiration_timestamp or _NEVER, now + PLUGIN_RETRY)
         )
 
     def _fail(self, problem: str, *, cause: Exception | None = None) -> NoReturn:
@@ -433,10 +436,10 @@ def _bearer(token: str, origin: str) -> str:
     return f"Bearer {token}"
 
 
-def _material(name: str, data: bytes, file: str) -> tuple[str, bytes]:
+def _material(config: ClientConfig, name: str, data: bytes, file: str) -> tuple[str, bytes]:
     """What a field says, from the data or else the file, and how to call it in a message."""
     if data:
-        return f"{name}-data", data
+        return f"{name}-data of {config.source}", data
     return f"{name} {file}", _read_file(file, name)
 
 
@@ -461,14 +464,14 @@ def _load_pair(context: ssl.SSLContext, pair: KeyPair, origin: str) -> None:
         raise ConfigError(f"unable to load {origin}: the key is encrypted")
 
     try:
-        with _path_to(pair.certificate) as certificate, _path_to(pair.key) as key:
+        with path_to(pair.certificate) as certificate, path_to(pair.key) as key:
             context.load_cert_chain(certificate, key, password=no_passphrase)
     except OSError as error:
         raise ConfigError(f"unable to load {origin}: not a PEM certificate and its key: {error}") from error
 
 
 @contextlib.contextmanager
-def _path_to(data: bytes) -> Iterator[str]:
+def path_to(data: bytes) -> Iterator[str]:
     """Give data a path, which OpenSSL insists on, for a moment: in memory, or else in a file that only we can read."""
     try:
         descriptor = os.memfd_create("kcm", os.MFD_CLOEXEC)

@@ -29,13 +29,21 @@ class TokenBucket:
         """Take one token, now or in advance, and return the seconds until it may be used."""
         if self._qps < 0:
             return 0.0
-        now = self._clock.monotonic()
-        self._tokens = min(float(self._burst), self._tokens + (now - self._last) * self._qps)
-        self._last = now
+        self._refill()
         self._tokens -= 1.0
         delay = max(0.0, -self._tokens / self._qps)
-        self._latest_slot = now + delay
+        self._latest_slot = self._last + delay
         return delay
+
+    def try_accept(self) -> bool:
+        """Take one token if there is one."""
+        if self._qps < 0:
+            return True
+        self._refill()
+        if (1.0 - self._tokens) / self._qps >= 1e-9:  # the reference counts in whole nanoseconds, too
+            return False
+        self._tokens -= 1.0
+        return True
 
     async def wait(self) -> float:
         """Wait for a token and return the seconds waited."""
@@ -49,3 +57,8 @@ class TokenBucket:
             self._tokens += max(0.0, 1.0 - (self._latest_slot - slot) * self._qps)
             raise
         return delay
+
+    def _refill(self) -> None:
+        now = self._clock.monotonic()
+        self._tokens = min(float(self._burst), self._tokens + (now - self._last) * self._qps)
+        self._last = now

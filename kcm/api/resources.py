@@ -9,6 +9,7 @@ import msgspec
 from kcm.api.types.apps import Deployment, ReplicaSet
 from kcm.api.types.coordination import Lease
 from kcm.api.types.core import Pod
+from kcm.api.types.events import Event
 from kcm.api.types.meta import Object, WholeT, decode_whole
 
 T = TypeVar("T", bound=Object)
@@ -59,4 +60,7 @@ DEPLOYMENTS: Resource[Deployment] = Resource(
 )
 LEASES: Resource[Lease] = Resource(
     group="coordination.k8s.io", version="v1", plural="leases", kind="Lease", decode=_whole(Lease)
+)
+EVENTS: Resource[Event] = Resource(
+    group="", version="v1", plural="events", kind="Event", decode=msgspec.json.Decoder(Event).decode
 )

@@ -40,6 +40,10 @@ class Credentials(Protocol):
         """The server answered 401 to this header."""
         ...
 
+    async def close(self) -> None:
+        """Nothing more is asked; end what runs."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
@@ -85,7 +89,7 @@ class Stream:
 
 
 class Transport:
-    """Sends requests as one identity. Use it as an async context manager, on one event loop."""
+    """Sends requests as one identity, whose credentials it closes. An async context manager, for one event loop."""
 
     def __init__(self, endpoint: Endpoint, credentials: Credentials) -> None:
         self._base = URL(endpoint.server)
@@ -109,6 +113,7 @@ class Transport:
             if session is not None:
                 await session.close()
         self._requests = self._streams = None
+        await self._credentials.close()
 
     async def send(
         self,
@@ -242,7 +247,7 @@ def _session(connections: int) -> aiohttp.ClientSession:
         read_bufsize=2**20,
     )
     # Left on, PUT and DELETE would be sent again after a lost connection; what is repeated is the client's to decide.
-    session._retry_connection = False  # noqa: SLF001
+    session._retry_connection = False
     return session
 
 

@@ -35,6 +35,9 @@ class Anonymous:
     async def rejected(self, authorization: str | None) -> None:
         raise AssertionError("nobody was rejected")
 
+    async def close(self) -> None:
+        pass
+
 
 class Metrics:
     def __init__(self) -> None:

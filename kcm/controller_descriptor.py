@@ -1,0 +1,97 @@
+"""Which controllers there are and how each is built. Follows cmd/kube-controller-manager/app/controller_descriptor.go."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kcm.api.client import Client
+from kcm.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS
+from kcm.consistency import ConsistencyStore, NoConsistencyStore, RealConsistencyStore
+from kcm.controllers.controller import Controller
+from kcm.controllers.deployment.deployment_controller import DeploymentController
+from kcm.controllers.pod_control import RealPodControl
+from kcm.controllers.replicaset.replica_set import ReplicaSetController
+from kcm.events.recorder import EventRecorder
+from kcm.features import FeatureGates
+from kcm.informers.factory import SharedInformerFactory
+from kcm.metrics import Metrics
+from kcm.options import Options
+from kcm.workqueue.queue import Queue
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerContext:
+    """What a controller is built from; client and recorder are its own, the rest is shared."""
+
+    client: Client
+    recorder: EventRecorder
+    informers: SharedInformerFactory
+    features: FeatureGates
+    metrics: Metrics
+
+    def queue(self, name: str) -> Queue:
+        """A work queue with the default limiter, seen in the metrics under this name."""
+        return Queue(name, metrics=self.metrics.workqueue.for_queue(name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerDescriptor:
+    """One controller: its canonical name, the name of its client and event source, and how to build and size it."""
+
+    name: str
+    client_name: str
+    build: Callable[[ControllerContext], Controller]
+    workers: Callable[[Options], int]
+
+
+def _deployment(context: ControllerContext) -> Controller:
+    return DeploymentController(
+        client=context.client,
+        recorder=context.recorder,
+        deployments=context.informers.informer(DEPLOYMENTS),
+        replica_sets=context.informers.informer(REPLICA_SETS),
+        pods=context.informers.informer(PODS),
+        queue=context.queue("deployment"),
+        sync_metrics=context.metrics.sync,
+        terminating_replicas=context.features.enabled("DeploymentReplicaSetTerminatingReplicas"),
+    )
+
+
+def _replica_set(context: ControllerContext) -> Controller:
+    replica_sets, pods = context.informers.informer(REPLICA_SETS), context.informers.informer(PODS)
+    consistency: ConsistencyStore = NoConsistencyStore()
+    if context.features.enabled("StaleControllerConsistencyReplicaSet"):
+        consistency = RealConsistencyStore(
+            {
+                PODS.group_resource: lambda: pods.store.resource_version,
+                REPLICA_SETS.group_resource: lambda: replica_sets.store.resource_version,
+            }
+        )
+    return ReplicaSetController(
+        client=context.client,
+        replica_sets=replica_sets,
+        pods=pods,
+        pod_control=RealPodControl(context.client, context.recorder),
+        queue=context.queue("replicaset"),
+        consistency=consistency,
+        metrics=context.metrics.replica_set,
+        sync_metrics=context.metrics.sync,
+        terminating_replicas=context.features.enabled("DeploymentReplicaSetTerminatingReplicas"),
+        pod_deletion_cost=context.features.enabled("PodDeletionCost"),
+    )
+
+
+#: The controllers that kcm has, in the order in which they are built.
+DESCRIPTORS = (
+    ControllerDescriptor(
+        name="deployment-controller",
+        client_name="deployment-controller",
+        build=_deployment,
+        workers=lambda options: options.workers.concurrent_deployment_syncs,
+    ),
+    ControllerDescriptor(
+        name="replicaset-controller",
+        client_name="replicaset-controller",
+        build=_replica_set,
+        workers=lambda options: options.workers.concurrent_replicaset_syncs,
+    ),
+)

@@ -1,0 +1,446 @@
+"""The process around the controllers. Follows cmd/kube-controller-manager/app/controllermanager.go.
+
+Serving comes up first, then election, then informers, then controllers; they stop in reverse. Two threads: the controllers'
+loop is the caller's; the control thread serves and renews the Lease. This module is the only place where they meet.
+"""
+
+import asyncio
+import contextlib
+import os
+import platform
+import random
+import signal
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from typing import Any, NoReturn, Self
+
+from kcm import KUBERNETES_VERSION, __version__, logs
+from kcm.api.client import REQUEST_TIMEOUT, Client, Fence
+from kcm.api.config import ClientConfig, load_config
+from kcm.api.credentials import ConfigCredentials
+from kcm.api.errors import ConfigError, FencedError, StatusError, TransportError
+from kcm.api.resources import LEASES
+from kcm.api.transport import Transport
+from kcm.api.types.coordination import Lease
+from kcm.control_thread import ControlThread, Heartbeat
+from kcm.controller_descriptor import DESCRIPTORS, ControllerContext, ControllerDescriptor
+from kcm.controllers.controller import Controller
+from kcm.events.recorder import EventBroadcaster, ObjectReference
+from kcm.informers.factory import SharedInformerFactory
+from kcm.leaderelection.leader_election import LeaderElector, LeadershipLostError
+from kcm.leaderelection.lease_lock import LeaseLock
+from kcm.metrics import Metrics
+from kcm.options import IMPLEMENTED_CONTROLLERS, LeaderElectionOptions, Options
+from kcm.serving import SecureServer, ServingError
+
+log = logs.get_logger(__name__)
+
+COMPONENT = "kube-controller-manager"
+RELEASE_GATE = "ControllerManagerReleaseLeaderElectionLockOnExit"
+#: Seconds that a leader waits for the API server to be healthy before it gives up.
+API_SERVER_PATIENCE = 10.0
+#: Seconds beyond the lease duration that the leaderElection check tolerates.
+LEADER_TOLERANCE = 20.0
+
+
+class ManagerError(Exception):
+    """The manager cannot start or go on; the text says why."""
+
+
+class ControllerManager:
+    """Serves, leads, and runs controllers until it is cancelled.
+
+    A program embeds it as an async context manager, which is entered once the controllers run:
+
+        async with ControllerManager(options) as manager:
+            ...
+
+    Args:
+        options: What the command line says.
+        config: Where the API server is; read from the options if not given.
+        on_lost: Told, in the control thread, that the Lease is lost. The command ends the process there and then. Without
+            it `run` raises LeadershipLostError; nothing is written in between, because the fence is closed.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        *,
+        config: ClientConfig | None = None,
+        on_lost: Callable[[Exception], None] | None = None,
+    ) -> None:
+        self.metrics = Metrics()
+        self._options = options
+        self._config = config or load_config(kubeconfig=options.kubeconfig, master=options.master)
+        self._on_lost = on_lost
+        self._heartbeat = Heartbeat(self.metrics.loop_lag("controllers"), monotonic=time.monotonic)
+        self._identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+        self._server: SecureServer
+        self._elector: LeaderElector | None = None
+        self._informers: SharedInformerFactory | None = None
+        self._controllers: list[Controller] = []
+        self._running = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self.run(), name="controller manager")
+        running = asyncio.create_task(self._running.wait())
+        try:
+            await asyncio.wait({self._task, running}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            running.cancel()
+            if not self._running.is_set():
+                self._task.cancel()
+        if self._task.done():
+            await self._task
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is None:
+            return
+        if self._task.done():
+            await self._task
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    async def run(self) -> NoReturn:
+        """Lead and control until cancelled; then stop controllers, informers, election and serving, in this order.
+
+        Raises:
+            ManagerError: the API server does not become healthy, or nothing can be served.
+            LeadershipLostError: the Lease was lost and there is no `on_lost`.
+            FencedError: a write came too late for the Lease.
+            ExceptionGroup: something broke; see design 11 in ARCHITECTURE.md.
+        """
+        loop = asyncio.get_running_loop()
+        leading: asyncio.Future[None] = loop.create_future()
+        ended: asyncio.Future[NoReturn] = loop.create_future()
+
+        def on_leading() -> None:
+            loop.call_soon_threadsafe(_settle, leading, None)
+
+        def on_end(error: BaseException | None) -> None:
+            if isinstance(error, LeadershipLostError) and self._on_lost is not None:
+                self._on_lost(error)
+            elif error is not None:
+                loop.call_soon_threadsafe(_settle, ended, error)
+
+        control = ControlThread(lambda stack, up: self._control(stack, up, on_leading), on_end=on_end)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._heartbeat.run(self._refresh_metrics), name="heartbeat")
+                await control.start()
+                tasks.create_task(_never_ends(ended), name="control thread")
+                await leading
+                await self._lead()
+        finally:
+            ended.cancel()
+            await control.stop()
+        raise AssertionError("unreachable")
+
+    # In the control thread
+
+    async def _control(self, stack: AsyncExitStack, up: Callable[[], None], on_leading: Callable[[], None]) -> None:
+        """Serve, and lead or let the controllers start at once."""
+        lag = Heartbeat(self.metrics.loop_lag("control"), monotonic=time.monotonic)
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        tasks.create_task(lag.run())
+        server = await stack.enter_async_context(
+            SecureServer(self._options.serving, render_metrics=self.metrics.render)
+        )
+        self._server = server
+        server.add_checks(livez={"controllers-loop": self._check_loop}, readyz={"informer-sync": self._check_synced})
+        election = self._options.leader_election
+        if not election.leader_elect:
+            up()
+            on_leading()
+            await asyncio.Event().wait()
+        transport = await stack.enter_async_context(_transport(self._config))
+        timeout = max(1.0, election.renew_deadline / 2)
+        events = self._client(transport, COMPONENT)
+        broadcaster = await stack.enter_async_context(EventBroadcaster(events))
+        recorder = broadcaster.recorder(COMPONENT)
+        lock = LeaseLock(
+            self._client(transport, "leader-election", timeout=timeout),
+            namespace=election.resource_namespace,
+            name=election.resource_name,
+            identity=self._identity,
+            record_event=lambda lease, reason, message: recorder.event(_about(lease), "Normal", reason, message),
+        )
+        self._elector = LeaderElector(
+            lock,
+            name=election.resource_name,
+            lease_duration=election.lease_duration,
+            renew_deadline=election.renew_deadline,
+            retry_period=election.retry_period,
+            release_on_cancel=self._releases,
+            on_new_leader=self._on_new_leader,
+            may_renew=lambda: self._heartbeat.age < election.renew_deadline,
+            metrics=self.metrics.leader_election,
+        )
+        server.add_checks(healthz={"leaderElection": self._check_leader})
+        up()
+        await self._elector.run(on_leading)
+
+    @property
+    def _releases(self) -> bool:
+        """Whether a clean stop gives the Lease up; an embedder always gets one."""
+        return self._on_lost is None or self._options.feature_gates.enabled(RELEASE_GATE)
+
+    def _on_new_leader(self, identity: str) -> None:
+        election = self._options.leader_election
+        lease = f"{election.resource_namespace}/{election.resource_name}"
+        if identity == self._identity:
+            _warn_of_displaced(election)
+        elif identity:
+            log.info(
+                "Waiting for a Lease that another holds; to run beside it, choose another Lease and what to run with "
+                "--leader-elect-resource-name=kcm and --controllers",
+                lease=lease,
+                holder=identity,
+            )
+
+    def _check_leader(self) -> str | None:
+        return None if self._elector is None else self._elector.check(LEADER_TOLERANCE)
+
+    def _check_loop(self) -> str | None:
+        age, limit = self._heartbeat.age, self._options.leader_election.renew_deadline
+        return None if age < limit else f"the controllers' loop has not moved for {age:.1f} s"
+
+    def _check_synced(self) -> str | None:
+        unsynced = [] if self._informers is None else self._informers.unsynced
+        return f"caches not filled: {', '.join(unsynced)}" if unsynced else None
+
+    # In the controllers' thread
+
+    async def _lead(self) -> NoReturn:
+        """Fill the caches and run the controllers; stop them before the caches."""
+        options = self._options
+        async with AsyncExitStack() as stack:
+            transport = await stack.enter_async_context(_transport(self._config))
+            informer_client = self._client(transport, "shared-informers")
+            await _wait_for_api_server(informer_client)
+            resync = options.generic.min_resync_period * random.uniform(1.0, 2.0)
+            self._informers = SharedInformerFactory(informer_client, resync_period=resync)
+            enabled = []
+            for descriptor in DESCRIPTORS:
+                if not options.generic.is_enabled(descriptor.name):
+                    log.warning("Controller is disabled", controller=descriptor.name)
+                    continue
+                enabled.append((descriptor, await self._build(descriptor, transport, stack)))
+            self._controllers = [controller for _, controller in enabled]
+            self._server.add_checks(healthz={descriptor.name: _always_well for descriptor, _ in enabled})
+            informing = await stack.enter_async_context(asyncio.TaskGroup())
+            informing.create_task(self._informers.run(), name="informers")
+            async with asyncio.TaskGroup() as controlling:
+                for descriptor, controller in enabled:
+                    controlling.create_task(self._start(descriptor, controller), name=descriptor.name)
+                self._running.set()
+        raise ManagerError("all controllers terminated")
+
+    async def _build(self, descriptor: ControllerDescriptor, transport: Transport, stack: AsyncExitStack) -> Controller:
+        fence = self._elector.fence if self._elector is not None else None
+        client = self._client(transport, descriptor.client_name, fence=fence)
+        broadcaster = await stack.enter_async_context(EventBroadcaster(client))
+        if self._informers is None:
+            raise AssertionError("controllers are built on informers")
+        context = ControllerContext(
+            client=client,
+            recorder=broadcaster.recorder(descriptor.client_name),
+            informers=self._informers,
+            features=self._options.feature_gates,
+            metrics=self.metrics,
+        )
+        return descriptor.build(context)
+
+    async def _start(self, descriptor: ControllerDescriptor, controller: Controller) -> None:
+        await asyncio.sleep(self._options.generic.controller_start_interval * random.uniform(1.0, 2.0))
+        await controller.run(descriptor.workers(self._options))
+
+    def _client(
+        self, transport: Transport, name: str, *, timeout: float = REQUEST_TIMEOUT, fence: Fence | None = None
+    ) -> Client:
+        generic = self._options.generic
+        return Client(
+            transport,
+            user_agent=_user_agent(name),
+            qps=generic.kube_api_qps,
+            burst=generic.kube_api_burst,
+            timeout=timeout,
+            fence=fence,
+            metrics=self.metrics.rest_client,
+        )
+
+    def _refresh_metrics(self) -> None:
+        for controller in self._controllers:
+            controller.queue.refresh_metrics()
+
+
+def _transport(config: ClientConfig) -> Transport:
+    return Transport(config.endpoint(), ConfigCredentials(config))
+
+
+def _user_agent(name: str) -> str:
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    system = platform.system().lower()
+    return f"{COMPONENT}/{KUBERNETES_VERSION} ({system}/{machine}) kubernetes/kcm-{__version__}/{name}"
+
+
+def _about(lease: Lease) -> ObjectReference:
+    meta = lease.metadata
+    return ObjectReference(
+        api_version=LEASES.api_version,
+        kind=LEASES.kind,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+    )
+
+
+def _always_well() -> str | None:
+    return None
+
+
+def _warn_of_displaced(election: LeaderElectionOptions) -> None:
+    if election.resource_name == LeaderElectionOptions().resource_name:
+        log.warning(
+            "This process leads under the stock manager's Lease, so nobody runs the controllers that kcm does not have; where "
+            "the stock manager should, start kcm with --leader-elect-resource-name=kcm",
+            have=",".join(IMPLEMENTED_CONTROLLERS),
+        )
+
+
+def _settle(future: asyncio.Future[Any], error: BaseException | None) -> None:
+    if not future.done():
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+
+async def _never_ends(future: asyncio.Future[NoReturn]) -> NoReturn:
+    await future
+
+
+async def _wait_for_api_server(client: Client) -> None:
+    """Ask the API server's health each second (controller-manager app/helper.go:WaitForAPIServer).
+
+    Raises:
+        ManagerError: it was not healthy in time.
+    """
+    problem = "timed out"
+    try:
+        async with asyncio.timeout(API_SERVER_PATIENCE):
+            while True:
+                try:
+                    await client.request("GET", "/healthz")
+                except (StatusError, TransportError) as error:
+                    problem = str(error)
+                else:
+                    return
+                await asyncio.sleep(1)
+    except TimeoutError:
+        text = f"failed to wait for apiserver being healthy: {client.host} does not answer /healthz with 200: {problem}"
+        raise ManagerError(text) from None
+
+
+# The command
+
+
+def run(options: Options) -> int:
+    """Run until a signal, the loss of the Lease, or a failure, and give the exit status.
+
+    Raises:
+        ConfigError: there is no usable client configuration.
+        ManagerError: it could not start.
+    """
+    config = load_config(kubeconfig=options.kubeconfig, master=options.master)
+    log.info("Starting", version=KUBERNETES_VERSION, kcm=__version__)
+    releases = options.feature_gates.enabled(RELEASE_GATE)
+    if not releases:
+        _die_of_signals()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_main(options, config, stop_on_signals=releases))
+
+
+async def _main(options: Options, config: ClientConfig, *, stop_on_signals: bool) -> int:
+    manager = ControllerManager(options, config=config, on_lost=_end_on_lost_lease)
+    stopped = False
+    task = asyncio.current_task()
+    if stop_on_signals and task is not None:
+
+        def stop() -> None:
+            nonlocal stopped
+            if stopped:
+                _exit(1)
+            stopped = True
+            task.cancel()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop)
+    try:
+        await manager.run()
+    except asyncio.CancelledError:
+        if not stopped:
+            raise
+        return 0
+    except BaseException as error:  # noqa: BLE001 - whatever it is decides the exit status
+        return _status_of(error)
+
+
+def _status_of(error: BaseException) -> int:
+    """Log what ended the manager and give the exit status that it means."""
+    causes = list(_leaves(error))
+    for cause in causes:
+        if isinstance(cause, ManagerError | ServingError | ConfigError):
+            raise ManagerError(str(cause)) from cause
+        if isinstance(cause, FencedError | LeadershipLostError):
+            log.error("leaderelection lost/stopped", err=str(cause))
+            return 1
+    for cause in causes:
+        log.error("Unrecovered failure, the process ends", err=cause, traceback=True)
+    return 2
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from _leaves(part)
+    else:
+        yield error
+
+
+def _end_on_lost_lease(error: Exception) -> NoReturn:
+    # Nothing may run on without the Lease, so nothing is waited for.
+    log.error("leaderelection lost/stopped", err=str(error))
+    _exit(1)
+
+
+def _exit(status: int) -> NoReturn:
+    logs.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _die_of_signals() -> None:
+    """Let SIGTERM and SIGINT end the process at once, without releasing the Lease, as the reference does by default."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if os.getpid() == 1:  # for which the kernel has no default action
+            signal.signal(number, lambda received, _: _exit(128 + received))
+        else:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415 - an optional extra
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
