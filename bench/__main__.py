@@ -77,8 +77,16 @@ async def running(command: Sequence[str], kubeconfig: Path, log: Path) -> AsyncI
         await process.wait()
 
 
-async def scale(client: Client, pods: int) -> float:
-    """Scale the Deployment and give the seconds until its status shows that many pods."""
+class ManagerEndedError(Exception):
+    """The manager under test ended by itself; the text is the end of its log."""
+
+
+async def scale(client: Client, pods: int, manager: asyncio.subprocess.Process, log: Path) -> float:
+    """Scale the Deployment and give the seconds until its status shows that many pods.
+
+    Raises:
+        ManagerEndedError: nobody is left to do it.
+    """
     started = time.perf_counter()
     await client.patch(DEPLOYMENTS, NAMESPACE, NAME, {"spec": {"replicas": pods}}, content_type=MERGE_PATCH)
     async with asyncio.timeout(PATIENCE):
@@ -87,18 +95,20 @@ async def scale(client: Client, pods: int) -> float:
             observed = deployment.status.observed_generation >= deployment.metadata.generation
             if observed and deployment.status.replicas == pods:
                 return time.perf_counter() - started
+            if manager.returncode is not None:
+                raise ManagerEndedError(f"status {manager.returncode}: {log.read_text()[-2000:]}")
             await asyncio.sleep(0.05)
 
 
 async def take_turn(client: Client, command: Sequence[str], kubeconfig: Path, pods: int, log: Path) -> Round:
     """Scale up and down under one manager."""
     async with running(command, kubeconfig, log) as process:
-        await scale(client, 1)
-        await scale(client, 0)
+        await scale(client, 1, process, log)
+        await scale(client, 0, process, log)
         before = cpu_seconds(process.pid)
-        up = await scale(client, pods)
+        up = await scale(client, pods, process, log)
         between, memory = cpu_seconds(process.pid), rss_mb(process.pid)
-        down = await scale(client, 0)
+        down = await scale(client, 0, process, log)
         after = cpu_seconds(process.pid)
     return Round(pods / up, pods / down, (between - before) / pods * 1e3, (after - between) / pods * 1e3, memory)
 
@@ -129,9 +139,10 @@ def report(kcm: Sequence[Round], stock: Sequence[Round], pods: int) -> None:
 async def profile(client: Client, kubeconfig: Path, pods: int, folder: Path) -> None:
     """Print where kcm's time goes: one more turn under the profiler."""
     output = folder / "profile"
-    await take_turn(
-        client, [sys.executable, "-m", "bench.profiled", str(output)], kubeconfig, pods, folder / "profiled.log"
-    )
+    # With this gate SIGTERM is a clean stop, at which the profile is written.
+    gate = "--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true"
+    command = [sys.executable, "-m", "cProfile", "-o", str(output), "-m", "kcm", gate]
+    await take_turn(client, command, kubeconfig, pods, folder / "profiled.log")
     print("\nwhere kcm's time goes (under the profiler, which slows calls down):")
     pstats.Stats(str(output)).sort_stats("tottime").print_stats(25)
 

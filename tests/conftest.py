@@ -8,7 +8,7 @@ from kcm.testing import ControlPlane
 
 pytest_plugins = ["kcm.testing.plugin", "tests.rows"]
 
-# Without this pytest-asyncio makes a loop just to remember it, which nobody closes.
+# looptime asks for the current event loop before plain tests too; asyncio would make one then, which nobody closes.
 asyncio.set_event_loop(None)
 
 

@@ -40,7 +40,7 @@ class TokenBucket:
         if self._qps < 0:
             return True
         self._refill()
-        if (1.0 - self._tokens) / self._qps >= 1e-9:  # the reference counts in whole nanoseconds, too
+        if self._tokens < 1.0:
             return False
         self._tokens -= 1.0
         return True

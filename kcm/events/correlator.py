@@ -32,17 +32,14 @@ _Key = tuple[str, ...]
 _V = TypeVar("_V")
 
 
-class _LeastRecentlyUsed(Generic[_V]):
-    """The latest entries that were read or written."""
+class _Latest(Generic[_V]):
+    """The entries that were last written; whoever reads one writes it back, so they are the last used as well."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[_Key, _V] = OrderedDict()
 
     def get(self, key: _Key) -> _V | None:
-        entry = self._entries.get(key)
-        if entry is not None:
-            self._entries.move_to_end(key)
-        return entry
+        return self._entries.get(key)
 
     def put(self, key: _Key, entry: _V) -> None:
         self._entries[key] = entry
@@ -72,9 +69,9 @@ class EventCorrelator:
 
     def __init__(self, clock: Clock = REAL) -> None:
         self._clock = clock
-        self._groups: _LeastRecentlyUsed[_Group] = _LeastRecentlyUsed()
-        self._observed: _LeastRecentlyUsed[_Observation] = _LeastRecentlyUsed()
-        self._buckets: _LeastRecentlyUsed[TokenBucket] = _LeastRecentlyUsed()
+        self._groups: _Latest[_Group] = _Latest()
+        self._observed: _Latest[_Observation] = _Latest()
+        self._buckets: _Latest[TokenBucket] = _Latest()
 
     def correlate(self, event: Event) -> Event | None:
         """Give the event to write in place of a new one, or None if there are too many about its object.
@@ -124,10 +121,8 @@ class EventCorrelator:
 
     def _passes(self, subject: _Key) -> bool:
         """Whether there are not too many events about the object (EventSourceObjectSpamFilter.Filter)."""
-        bucket = self._buckets.get(subject)
-        if bucket is None:
-            bucket = TokenBucket(SPAM_QPS, SPAM_BURST, clock=self._clock)
-            self._buckets.put(subject, bucket)
+        bucket = self._buckets.get(subject) or TokenBucket(SPAM_QPS, SPAM_BURST, clock=self._clock)
+        self._buckets.put(subject, bucket)
         return bucket.try_accept()
 
 

@@ -9,7 +9,6 @@ import random
 import re
 import uuid
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 import msgspec
@@ -123,16 +122,11 @@ class EventBroadcaster:
         self._consumer = self._tasks.create_task(self._consume(), name="event broadcaster")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._stopped = True
         if self._consumer is not None:
             self._consumer.cancel()
-        if isinstance(error, asyncio.CancelledError):  # perhaps by the group, because the consumer broke
-            await self._tasks.__aexit__(kind, error, traceback)
-        else:
-            await self._tasks.__aexit__(None, None, None)
+        await self._tasks.__aexit__(None, None, None)  # told of an error of the body, it would wrap it
 
     def record(self, component: str, occurrence: Occurrence) -> None:
         """Log an occurrence and queue it to be written. Returns at once and never raises."""

@@ -12,6 +12,7 @@ The package's docstring says what the whole promises.
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -28,7 +29,7 @@ JITTER_FACTOR = 1.2
 
 _Write = Callable[[LeaderElectionRecord], Awaitable[None]]
 
-_NEVER = float("-inf")
+_NEVER = -math.inf
 # What can go wrong with one request without anything being wrong with this program.
 _FAILURES = (StatusError, TransportError, ConfigError)
 
@@ -185,7 +186,8 @@ class LeaderElector:
         age = self._renewal_age()
         if age >= self._fence_after:
             self._metrics.write_fenced()
-            raise FencedError(f"lease {self._lock} was last renewed {age:.1f} seconds ago")
+            state = f"was last renewed {age:.1f} seconds ago" if math.isfinite(age) else "is not held"
+            raise FencedError(f"lease {self._lock} {state}")
 
     def check(self, tolerance: float) -> str | None:
         """The health check named leaderElection: what is wrong, or None.

@@ -200,7 +200,7 @@ def _cached(name: str, *, needed_for: str) -> Path:
     path = cache_directory() / name
     if not path.exists():
         raise BinariesError(
-            f"{needed_for} is not built yet. Run `{Path(sys.executable).name} -m kcm.testing build`: once, about ten minutes. "
+            f"{needed_for} is not built yet. Run `{sys.executable} -m kcm.testing build`; the first time takes some minutes. "
             "KUBEBUILDER_ASSETS may name a directory that has etcd, kube-apiserver and kubectl."
         )
     return path
@@ -265,7 +265,7 @@ def _build_module(module: str, names: list[str], target: Path, report: Report) -
         f"control plane: building {', '.join(names)} from {pins} with {_go().release}; minutes when Go's cache is cold"
     )
     begin = time.monotonic()
-    flags = ("-v", "-ldflags", _linker_flags(modules_directory()), "-o", f"{target}{os.sep}")
+    flags = ("-v", "-mod=readonly", "-ldflags", _linker_flags(modules_directory()), "-o", f"{target}{os.sep}")
     with subprocess.Popen(
         [_go().command, "build", *flags, *(BINARIES[name].package for name in names)],
         cwd=directory,

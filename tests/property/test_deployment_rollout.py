@@ -15,7 +15,7 @@ from kcm.api.pod_template import template_document
 from kcm.api.resources import DEPLOYMENTS, REPLICA_SETS
 from kcm.api.types.apps import Deployment, ReplicaSet
 from kcm.api.types.meta import Document
-from kcm.controllers.deployment.util import max_replicas, max_unavailable
+from kcm.controllers.deployment.util import max_replicas, min_available
 from tests.unit.fakes import DeploymentWorld, deployment_document, pod_template
 
 bounds = st.one_of(st.integers(0, 4), st.sampled_from(["0%", "1%", "25%", "50%", "100%"]))
@@ -126,7 +126,7 @@ class RolloutMachine(RuleBasedStateMachine):
     def enough_pods_stay_available(self) -> None:
         for deployment in self.world.api.all(DEPLOYMENTS):
             available = sum(rs.status.available_replicas for rs in self.replica_sets())
-            assert available >= deployment.spec.replicas - max_unavailable(deployment)
+            assert available >= min_available(deployment)
 
     def comes_to_rest(self) -> None:
         """Left alone, the rollout ends with all pods in one ReplicaSet that has the Deployment's template."""

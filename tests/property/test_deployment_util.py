@@ -68,7 +68,7 @@ def test_what_is_scaled_down_never_leaves_too_few(
     deployment = make_deployment(replicas=replicas, max_surge=surge, max_unavailable=unavailable)
     new_rs = make_replica_set("new", replicas=new[0], available=new[1])
     old_rss = [make_replica_set(f"old-{i}", replicas=size, available=n, age=9 - i) for i, (size, n) in enumerate(old)]
-    minimum = replicas - util.max_unavailable(deployment)
+    minimum = util.min_available(deployment)
     limit = max_scaled_down(deployment, new_rs, old_rss)
     cleanup = plan_unhealthy_cleanup(old_rss, limit)
     assert not cleanup.cut_short
@@ -142,7 +142,7 @@ def test_quantities_are_equal_if_their_values_are(
     assert (template(one) == template(other)) is same
 
 
-nothing = st.sampled_from(
+nothing: st.SearchStrategy[tuple[str, str, Any]] = st.sampled_from(
     [
         ("spec", "nodeSelector", {}),
         ("spec", "tolerations", []),

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,47 +21,18 @@ from kcm.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource, T
 from kcm.api.types.apps import Deployment, ReplicaSet
 from kcm.api.types.core import Pod
 from kcm.api.types.meta import Document, format_time, from_document
+from kcm.clock import REAL, Clock
 from kcm.controllers.deployment.deployment_controller import DeploymentController
-from kcm.events.recorder import ObjectReference
+from kcm.events.recorder import FakeRecorder
 from kcm.informers.shared_informer import SharedInformer
 from kcm.workqueue.queue import Queue
+from tests.clocks import START, FakeClock
 
-START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 NAMESPACE = "ns"
 
 _PATH = re.compile(
     r"/(?:api|apis/\w+)/v1/namespaces/(?P<namespace>[^/]+)/(?P<plural>[^/]+)(?:/(?P<name>[^/]+)(?:/(?P<sub>[^/]+))?)?"
 )
-
-
-@dataclass
-class FakeClock:
-    """A clock that stands still until it is moved."""
-
-    wall: datetime = START
-    seconds: float = 0.0
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def now(self) -> datetime:
-        return self.wall
-
-    def advance(self, seconds: float) -> None:
-        self.seconds += seconds
-        self.wall += timedelta(seconds=seconds)
-
-
-class Recorder:
-    """Keeps events as `Type Reason: message`."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-        self.about: list[ObjectReference] = []
-
-    def event(self, about: ObjectReference, type_: str, reason: str, message: str) -> None:
-        self.about.append(about)
-        self.events.append(f"{type_} {reason}: {message}")
 
 
 class Call(NamedTuple):
@@ -87,7 +58,7 @@ class Change(NamedTuple):
 class _Failure:
     method: str
     target: re.Pattern[str]
-    error: Exception
+    error: BaseException
     times: int
 
 
@@ -101,8 +72,8 @@ def refusal(code: int, reason: str, message: str = "", *causes: str) -> StatusEr
 class FakeApi(Client):
     """A client and the server behind it."""
 
-    def __init__(self, clock: FakeClock | None = None) -> None:
-        self.clock = clock or FakeClock()
+    def __init__(self, clock: Clock = REAL) -> None:
+        self.clock = clock
         self.calls: list[Call] = []
         self.changes: list[Change] = []
         self._objects: dict[str, Document] = {}
@@ -113,12 +84,12 @@ class FakeApi(Client):
 
     def seed(self, resource: Resource[T], document: Mapping[str, Any]) -> T:
         """Store an object as if somebody had made it, and give it as it is stored."""
-        document = copy.deepcopy(dict(document))
-        meta = document["metadata"]
-        stored = self._store_new(resource.plural, meta["namespace"], meta["name"], document, keep_status=True)
+        copied: Document = copy.deepcopy(dict(document))
+        meta = copied["metadata"]
+        stored = self._store_new(resource.plural, meta["namespace"], meta["name"], copied, keep_status=True)
         return resource.decode(msgspec.json.encode(stored))
 
-    def change(self, resource: Resource[T], name: str, edit: Callable[[Document], None]) -> T:
+    def change(self, resource: Resource[T], name: str, edit: Callable[[Document], object]) -> T:
         """Change a stored object as somebody else would; a change of its spec counts as a new generation."""
         key = f"{resource.plural}/{NAMESPACE}/{name}"
         document = copy.deepcopy(self._objects[key])
@@ -142,7 +113,7 @@ class FakeApi(Client):
         """A stored object."""
         return resource.decode(msgspec.json.encode(self._objects[f"{resource.plural}/{NAMESPACE}/{name}"]))
 
-    def fail(self, method: str, target: str, error: Exception, *, times: int = 1) -> None:
+    def fail(self, method: str, target: str, error: BaseException, *, times: int = 1) -> None:
         """Answer the next requests of a method to targets that match an expression with an error."""
         self._failures.append(_Failure(method, re.compile(target), error, times))
 
@@ -454,8 +425,9 @@ class DeploymentWorld:
 
     def __init__(self, *, terminating_replicas: bool = True) -> None:
         self.clock = FakeClock()
+        self.clock.seconds = 0.0
         self.api = FakeApi(self.clock)
-        self.recorder = Recorder()
+        self.recorder = FakeRecorder()
         self.queue = RecordingQueue()
         self.informers = informers(self.api)
         self.deployments, self.replica_sets, self.pods = self.informers
@@ -477,6 +449,11 @@ class DeploymentWorld:
             self.api.seed(kind if "spec" in document else PODS, document)  # type: ignore[misc]
         await self.deliver()
         self.queue.added.clear()
+
+    @property
+    def events(self) -> list[str]:
+        """The events so far, as `Type Reason: message`."""
+        return [f"{event.type} {event.reason}: {event.message}" for event in self.recorder.occurrences]
 
     async def deliver(self) -> None:
         """Let the caches see everything."""

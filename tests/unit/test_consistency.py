@@ -96,7 +96,6 @@ def test_a_passed_check_drops_the_record_and_without_one_nothing_blocks() -> Non
     assert caches.blocked() is None
 
 
-@pytest.mark.row("R-171")
 def test_a_failed_check_keeps_the_record() -> None:
     caches = Caches()
     caches.wrote("101")

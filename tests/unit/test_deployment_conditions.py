@@ -24,7 +24,8 @@ from kcm.controllers.deployment.conditions import (
     set_deployment_condition,
 )
 from kcm.controllers.deployment.util import MAX_INT32
-from tests.unit.fakes import START, make_deployment
+from tests.clocks import START
+from tests.unit.fakes import make_deployment
 
 EARLIER = START - timedelta(hours=1)
 

@@ -10,8 +10,8 @@ from kcm.api.resources import DEPLOYMENTS, REPLICA_SETS
 from kcm.api.types.meta import Document, format_time
 from kcm.controllers.deployment.deployment_controller import MAX_RETRIES, DeploymentController
 from kcm.informers.store import Tombstone
+from tests.clocks import START
 from tests.unit.fakes import (
-    START,
     DeploymentWorld,
     deployment_document,
     owner_reference,
@@ -235,7 +235,7 @@ async def test_a_selector_of_everything_is_refused_and_noted(world: DeploymentWo
     assert await world.sync() == ["PUT deployments/web/status"]
     assert world.api.one(DEPLOYMENTS, "web").status.observed_generation == 4
     message = "This deployment is selecting all pods. A non-empty selector is required."
-    assert world.recorder.events == [f"Warning SelectingAll: {message}"]
+    assert world.events == [f"Warning SelectingAll: {message}"]
     await world.deliver()
     assert await world.sync() == []
 

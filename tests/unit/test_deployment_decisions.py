@@ -24,7 +24,8 @@ from kcm.controllers.deployment.util import (
     MAX_REPLICAS_ANNOTATION,
     REVISION_ANNOTATION,
 )
-from tests.unit.fakes import START, make_deployment, make_replica_set, owner_reference, pod_template
+from tests.clocks import START
+from tests.unit.fakes import make_deployment, make_replica_set, owner_reference, pod_template
 
 EARLIER = START - timedelta(hours=1)
 

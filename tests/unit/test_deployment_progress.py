@@ -10,7 +10,8 @@ from kcm.api.types.meta import format_time
 from kcm.controllers.deployment.conditions import get_deployment_condition
 from kcm.controllers.deployment.progress import get_replica_failure, rollout_status, time_to_deadline
 from kcm.controllers.deployment.util import MAX_INT32
-from tests.unit.fakes import START, make_deployment, make_replica_set
+from tests.clocks import START
+from tests.unit.fakes import make_deployment, make_replica_set
 
 EARLIER = START - timedelta(hours=1)
 

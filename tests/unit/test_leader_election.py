@@ -551,7 +551,8 @@ async def test_the_fence_is_shut_before_and_after_leading() -> None:
     lock = FakeLock(server)
     metrics = Metrics()
     candidate = elector(lock, metrics=metrics)
-    assert not is_open(candidate)
+    with pytest.raises(FencedError, match="lease kube-system/kcm is not held"):
+        candidate.fence()
     async with running(candidate) as run:
         await asyncio.sleep(1)
         assert not is_open(candidate)
@@ -584,7 +585,8 @@ async def test_the_fence_shuts_when_the_last_renewal_began_a_renew_deadline_ago(
         assert is_open(candidate)
         await asyncio.sleep(0.2)
         assert now() == pytest.approx(12.1, abs=0.001)
-        assert not is_open(candidate)
+        with pytest.raises(FencedError, match=r"was last renewed 10\.1 seconds ago"):
+            candidate.fence()
         assert not run.task.done()
 
 

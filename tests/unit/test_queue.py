@@ -362,7 +362,7 @@ async def test_every_delayed_add_counts_as_a_retry() -> None:
     assert metrics.seen.count(("retries", 1)) == 4
 
 
-@pytest.mark.row("M-095", "M-096")
+@pytest.mark.row("M-096")
 async def test_what_the_metrics_are_told() -> None:
     metrics, clock = RecordingMetrics(), FakeClock()
     queue = Queue("test", metrics=metrics, clock=clock)

@@ -16,6 +16,7 @@ from kcm.controllers.deployment.util import (
     last_revision,
     revision,
 )
+from kcm.events.recorder import NORMAL, WARNING
 
 REVISION_NOT_FOUND = "DeploymentRollbackRevisionNotFound"
 TEMPLATE_UNCHANGED = "DeploymentRollbackTemplateUnchanged"
@@ -42,12 +43,12 @@ async def rollback(sync: DeploymentSync, rs_list: Sequence[ReplicaSet], to: int)
     deployment = sync.deployment
     plan = plan_rollback(deployment, all_replica_sets(old_rss, new_rs), to)
     if isinstance(plan, Refusal):
-        sync.event("Warning", plan.reason, plan.message)
+        sync.event(WARNING, plan.reason, plan.message)
         await _update(sync, rollback_document(deployment, None))
         return
     await _update(sync, rollback_document(deployment, plan.source))
     message = f'Rolled back deployment "{deployment.metadata.name}" to revision {plan.revision}'
-    sync.event("Normal", DONE, message)
+    sync.event(NORMAL, DONE, message)
 
 
 def plan_rollback(deployment: Deployment, all_rss: Sequence[ReplicaSet], to: int) -> Rollback | Refusal:

@@ -13,7 +13,7 @@ from kcm.controllers.deployment.util import (
     filter_active_replica_sets,
     get_available_replica_count_for_replica_sets,
     get_replica_count_for_replica_sets,
-    max_unavailable,
+    min_available,
     new_rs_new_replicas,
 )
 from kcm.logs import get_logger
@@ -88,7 +88,7 @@ def max_scaled_down(deployment: Deployment, new_rs: ReplicaSet, old_rss: Sequenc
     """
     all_pods = get_replica_count_for_replica_sets([*old_rss, new_rs])
     new_unavailable = new_rs.spec.replicas - new_rs.status.available_replicas
-    return all_pods - (deployment.spec.replicas - max_unavailable(deployment)) - new_unavailable
+    return all_pods - min_available(deployment) - new_unavailable
 
 
 def plan_unhealthy_cleanup(old_rss: Sequence[ReplicaSet], max_cleanup: int) -> CleanupPlan:
@@ -116,7 +116,7 @@ def plan_unhealthy_cleanup(old_rss: Sequence[ReplicaSet], max_cleanup: int) -> C
 def plan_old_scale_down(deployment: Deployment, new_rs: ReplicaSet, old_rss: Sequence[ReplicaSet]) -> list[Step]:
     """Then remove available pods that are not needed, oldest first (rolling.go:scaleDownOldReplicaSetsForRollingUpdate)."""
     available = get_available_replica_count_for_replica_sets([*old_rss, new_rs])
-    left = available - (deployment.spec.replicas - max_unavailable(deployment))
+    left = available - min_available(deployment)
     steps: list[Step] = []
     for rs in by_creation(old_rss):
         if left <= 0:

@@ -63,7 +63,7 @@ from kcm.controllers.deployment.util import (
     set_new_replica_set_annotations,
     set_replicas_annotations,
 )
-from kcm.events.recorder import EventRecorder, ObjectReference
+from kcm.events.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from kcm.informers.store import Indexer
 from kcm.logs import get_logger
 from kcm.workqueue.queue import Queue
@@ -110,7 +110,7 @@ class DeploymentSync:
     async def refuse_selecting_all(self) -> None:
         """Say that a selector that selects everything is not acted on, and that it was seen."""
         message = "This deployment is selecting all pods. A non-empty selector is required."
-        self.event("Warning", "SelectingAll", message)
+        self.event(WARNING, "SelectingAll", message)
         status, generation = self.deployment.status, self.deployment.metadata.generation
         if status.observed_generation < generation:
             with suppress(*API_ERRORS):
@@ -250,7 +250,7 @@ class DeploymentSync:
                 await self._put_status(self._with_progressing(self.deployment, "False", FAILED_RS_CREATE, message))
             except API_ERRORS as error:
                 log.info("Could not note the failed creation", v=4, deployment=self.deployment.metadata.key, err=error)
-        self.event("Warning", FAILED_RS_CREATE, message)
+        self.event(WARNING, FAILED_RS_CREATE, message)
 
     def _with_progressing(self, deployment: Deployment, status: str, reason: str, message: str) -> Deployment:
         condition = new_deployment_condition(PROGRESSING, status, reason, message, self.clock.now())
@@ -299,7 +299,7 @@ class DeploymentSync:
 
     def _scaling_event(self, direction: str, name: str, old_size: int, size: int) -> None:
         message = f"Scaled {direction} replica set {name} from {old_size} to {size}"
-        self.event("Normal", "ScalingReplicaSet", message)
+        self.event(NORMAL, "ScalingReplicaSet", message)
 
     # Writing
 

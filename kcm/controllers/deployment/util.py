@@ -128,7 +128,7 @@ def max_unavailable(deployment: Deployment) -> int:
 
 def min_available(deployment: Deployment) -> int:
     """How many pods a rolling update keeps available."""
-    return deployment.spec.replicas - max_unavailable(deployment) if is_rolling_update(deployment) else 0
+    return int32(deployment.spec.replicas - max_unavailable(deployment)) if is_rolling_update(deployment) else 0
 
 
 def max_surge(deployment: Deployment) -> int:
@@ -195,7 +195,7 @@ def get_replica_set_fraction(replica_set: ReplicaSet, deployment: Deployment) ->
 
 def _round_to_int32(value: float) -> int:
     """Half away from zero, in floating point as k8s.io/utils/integer does it."""
-    return int(value - 0.5 if value < 0 else value + 0.5)
+    return round(value)
 
 
 # Counts
@@ -387,7 +387,10 @@ def by_size(replica_sets: Iterable[ReplicaSet], *, newest_first: bool) -> list[R
 
 
 def by_revision(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
-    """Lowest revision first; equal and unreadable ones by creation."""
+    """Lowest revision first; equal and unreadable ones by creation.
+
+    Unreadable ones among others make this no true order; what comes out then depends on the algorithm, there as here.
+    """
     return sorted(replica_sets, key=cmp_to_key(_compare_revisions))
 
 
