@@ -98,10 +98,9 @@ def normal_form(template: Document) -> bytes:
     """JSON that two templates share if and only if they are semantically equal, apart from the hash label."""
     metadata = _struct(with_hash_label(template, None)["metadata"])
     spec = template.get("spec") or {}
-    resources = spec.get("resources")
-    normal = _struct({key: value for key, value in spec.items() if key != "resources"})
-    if resources is not None:
-        normal["resources"] = _struct(resources)
+    normal = _struct(spec)
+    if (resources := spec.get("resources")) is not None:
+        normal["resources"] = _struct(resources)  # even if empty
     return msgspec.json.encode({"metadata": metadata, "spec": normal}, order="sorted")
 
 

@@ -174,6 +174,20 @@ def pinned(module: str, path: str, *, modules: Path | None = None) -> str:
     return found[1]
 
 
+def go_command() -> Path:
+    """The Go that the servers are built with.
+
+    Raises:
+        BinariesError: There is no Go that is new enough.
+    """
+    return _go().command
+
+
+def go_environment() -> dict[str, str]:
+    """The environment to run it in: no other Go than the one found, which the cache's key names, may take its place."""
+    return {**os.environ, "GOTOOLCHAIN": "local", "GOWORK": "off"}
+
+
 def _linker_flags(modules: Path) -> str:
     release = pinned("kubernetes", "k8s.io/kubernetes", modules=modules)
     return f"-s -w -X k8s.io/component-base/version.gitVersion={release}"
@@ -244,14 +258,9 @@ def _numbers(release: str) -> tuple[int, ...]:
     return tuple(int(number or 0) for number in found.groups()) if found else ()
 
 
-def _go_environment() -> dict[str, str]:
-    # The key names the Go that is found, so no other may take its place.
-    return {**os.environ, "GOTOOLCHAIN": "local", "GOWORK": "off"}
-
-
 def _run_go(command: Path, *arguments: str, cwd: Path) -> str:
     run = subprocess.run(
-        [command, *arguments], cwd=cwd, env=_go_environment(), capture_output=True, text=True, check=False
+        [command, *arguments], cwd=cwd, env=go_environment(), capture_output=True, text=True, check=False
     )
     if run.returncode:
         raise BinariesError(f"{command} {' '.join(arguments)} failed: {run.stderr.strip()}")
@@ -269,7 +278,7 @@ def _build_module(module: str, names: list[str], target: Path, report: Report) -
     with subprocess.Popen(
         [_go().command, "build", *flags, *(BINARIES[name].package for name in names)],
         cwd=directory,
-        env=_go_environment(),
+        env=go_environment(),
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

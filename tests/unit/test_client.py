@@ -57,7 +57,7 @@ class Metrics:
 
 @asynccontextmanager
 async def serving(
-    handler: Handler, *, fence: Fence | None = None, metrics: Metrics | None = None, **limits: float
+    handler: Handler, *, fence: Fence | None = None, metrics: Metrics | None = None, timeout: float = 70
 ) -> AsyncIterator[Client]:
     runner = web.AppRunner(_app(handler), shutdown_timeout=0.1)
     await runner.setup()
@@ -66,7 +66,7 @@ async def serving(
     try:
         host, port = runner.addresses[0][:2]
         async with Transport(Endpoint(server=f"http://{host}:{port}/prefix"), Anonymous()) as transport:
-            yield Client(transport, user_agent="test/1", qps=-1, fence=fence, metrics=metrics, **limits)
+            yield Client(transport, user_agent="test/1", qps=-1, fence=fence, metrics=metrics, timeout=timeout)
     finally:
         await runner.cleanup()
 

@@ -1,5 +1,6 @@
 """Which Deployments are synced when, and what becomes of a sync that fails."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -9,11 +10,16 @@ from kcm.api.errors import AggregateError, TransportError
 from kcm.api.resources import DEPLOYMENTS, REPLICA_SETS
 from kcm.api.types.meta import Document, format_time
 from kcm.controllers.deployment.deployment_controller import MAX_RETRIES, DeploymentController
+from kcm.events.recorder import FakeRecorder
+from kcm.informers.shared_informer import SharedInformer
 from kcm.informers.store import Tombstone
+from kcm.workqueue.queue import Queue, ShutDown
 from tests.clocks import START
 from tests.unit.fakes import (
     DeploymentWorld,
+    FakeApi,
     deployment_document,
+    informers,
     owner_reference,
     pod_document,
     refusal,
@@ -226,6 +232,51 @@ async def test_a_malformed_key_is_an_error(world: DeploymentWorld) -> None:
     assert world.queue.rate_limited == ["ns/a/b"]
 
 
+# Workers
+
+
+async def fill(informer: SharedInformer[Any], *objects: Any) -> None:
+    """Give an informer its first snapshot."""
+    snapshot = informer.new_snapshot()
+    for obj in objects:
+        snapshot.put(obj)
+    await informer.replace(snapshot)
+
+
+async def turns() -> None:
+    """Let everything run that can."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.row("D-004")
+async def test_no_worker_starts_before_all_caches_are_filled_and_the_end_is_clean() -> None:
+    api, queue = FakeApi(), Queue("deployment")
+    deployments, replica_sets, pods = informers(api)
+    controller = DeploymentController(
+        client=api,
+        deployments=deployments,
+        replica_sets=replica_sets,
+        pods=pods,
+        recorder=FakeRecorder(),
+        queue=queue,
+    )
+    deployment = api.seed(DEPLOYMENTS, deployment_document())
+    running = asyncio.create_task(controller.run(2))
+    await fill(deployments, deployment)
+    await fill(replica_sets)
+    await turns()
+    assert (len(queue), api.calls) == (1, [])
+    await fill(pods)
+    await turns()
+    assert str(api.calls[0]) == "POST replicasets"
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    with pytest.raises(ShutDown):
+        await queue.get()
+
+
 # What every sync does first
 
 
@@ -317,6 +368,44 @@ async def test_adoption_is_off_when_the_deployment_turns_out_to_be_going_or_anot
     with pytest.raises(AggregateError) as caught:
         await world.sync()
     assert str(caught.value) == f"can't adopt ReplicaSet ns/one (uid-one): {message}"
+
+
+@pytest.mark.row("D-047", "D-048")
+@pytest.mark.parametrize(
+    ("adoption", "release"),
+    [(refusal(404, "NotFound"), refusal(404, "NotFound")), (refusal(404, "NotFound"), refusal(422, "Invalid"))],
+)
+async def test_replica_sets_that_are_gone_meanwhile_are_neither_adopted_nor_released(
+    world: DeploymentWorld, adoption: Exception, release: Exception
+) -> None:
+    """What was not adopted is not counted either."""
+    await world.have(
+        deployment_document(paused=True, deadline=None),
+        replica_set_document("orphan", owner=None),
+        labelled(replica_set_document("former"), app="db"),
+    )
+    world.api.fail("PATCH", "replicasets/orphan", adoption)
+    world.api.fail("PATCH", "replicasets/former", release)
+    assert (await world.sync())[1:] == [
+        "PATCH replicasets/orphan",
+        "PATCH replicasets/former",
+        "PUT deployments/web/status",
+    ]
+    assert world.api.one(DEPLOYMENTS, "web").status.replicas == 0
+
+
+@pytest.mark.row("D-047", "D-048", "D-049")
+async def test_other_failures_to_adopt_or_release_are_collected_and_end_the_sync(world: DeploymentWorld) -> None:
+    await world.have(
+        deployment_document(),
+        replica_set_document("orphan", owner=None),
+        labelled(replica_set_document("former"), app="db"),
+    )
+    world.api.fail("PATCH", "replicasets/orphan", refusal(422, "Invalid", "second controller"))
+    world.api.fail("PATCH", "replicasets/former", refusal(409, "Conflict", "busy"))
+    with pytest.raises(AggregateError, match=r"^\[second controller, busy\]$"):
+        await world.sync()
+    assert len(world.api.calls) == 3
 
 
 @pytest.mark.row("D-041", "D-042", "D-043")

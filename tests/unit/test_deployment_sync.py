@@ -593,6 +593,15 @@ async def test_a_status_that_lags_behind_ends_the_scale_down(world: DeploymentWo
     assert sizes(world) == {"a": 1, "b": 1, "c": 2, "new": 3}
 
 
+@pytest.mark.row("D-137")
+async def test_a_rollout_does_not_wait_for_terminating_pods(world: DeploymentWorld) -> None:
+    old = old_set(replicas=0)
+    old["status"].update(replicas=0, terminatingReplicas=9)
+    await world.have(settled(podReplacementPolicy="TerminationComplete"), old)
+    await conflict(world)
+    assert [size for name, size in sizes(world).items() if name != "old"] == [3]
+
+
 @pytest.mark.row("D-121")
 async def test_old_sets_without_pods_are_not_written(world: DeploymentWorld) -> None:
     await world.have(settled(), old_set("old", 0), replica_set_document("new", annotations=noted("1")))

@@ -4,7 +4,6 @@ import json
 from typing import cast
 
 import pytest
-from kcm.events.recorder import FakeRecorder, ObjectReference
 
 from kcm.api.client import Client
 from kcm.api.errors import Status, StatusCause, StatusDetails, StatusError
@@ -13,6 +12,7 @@ from kcm.api.types.apps import PodTemplate
 from kcm.api.types.core import Pod
 from kcm.api.types.meta import ObjectMeta, controller_reference
 from kcm.controllers.pod_control import DeletePodError, PodTemplateError, RealPodControl, pod_body
+from kcm.events.recorder import FakeRecorder, ObjectReference
 
 OWNER = controller_reference("apps/v1", "ReplicaSet", ObjectMeta(name="rs", namespace="ns", uid="u"))
 ABOUT = ObjectReference(

@@ -125,10 +125,12 @@ def test_more_restarts_go_first_regular_before_sidecars() -> None:
 
 @pytest.mark.row("R-102", "R-198")
 def test_creation_times_decide_last() -> None:
-    pending = {"phase": "Pending", "node": "", "ready": False}
-    assert goes_first(pod(**pending), pod(created=NOW, **pending))
-    assert goes_first(pod(created=ago(hours=2), **pending), pod(created=ago(hours=5), **pending))
-    same_class = [pod(uid="x", created=ago(hours=age), **pending) for age in (5, 8)]
+    def pending(uid: str = "p", created: datetime | None = None) -> Pod:
+        return pod(uid=uid, created=created, phase="Pending", node="", ready=False)
+
+    assert goes_first(pending(), pending(created=NOW))
+    assert goes_first(pending(created=ago(hours=2)), pending(created=ago(hours=5)))
+    same_class = [pending(created=ago(hours=age)) for age in (5, 8)]
     assert not goes_first(same_class[0], same_class[1])
     assert not goes_first(same_class[1], same_class[0])
 

@@ -13,14 +13,13 @@ from kcm.api.types.meta import Document, format_time
 from kcm.consistency import NoConsistencyStore, RealConsistencyStore
 from kcm.controllers.pod_control import RealPodControl
 from kcm.controllers.replicaset.replica_set import ReplicaSetController
+from kcm.events.recorder import FakeRecorder
 from kcm.informers.shared_informer import SharedInformer
 from kcm.workqueue.queue import Queue
+from tests.clocks import START, FakeClock
 from tests.unit.fakes import (
     NAMESPACE,
-    START,
     FakeApi,
-    FakeClock,
-    Recorder,
     owner_reference,
     pod_document,
     refusal,
@@ -32,13 +31,25 @@ KEY = f"{NAMESPACE}/web-1"
 CREATE = "POST pods"
 
 
+class NotingQueue(Queue):
+    """Notes delays instead of waiting for them."""
+
+    def __init__(self, delays: list[float]) -> None:
+        super().__init__("")
+        self._noted = delays
+
+    def add_after(self, key: str, seconds: float) -> None:
+        assert key == KEY
+        self._noted.append(seconds)
+
+
 class World:
     """A server, caches that lag as far as the test lets them, and the controller."""
 
     def __init__(self, **options: Any) -> None:
         self.clock = FakeClock()
         self.api = FakeApi(self.clock)
-        self.recorder = Recorder()
+        self.recorder = FakeRecorder()
         self.replica_sets = SharedInformer(self.api, REPLICA_SETS)
         self.pods = SharedInformer(self.api, PODS)
         self.queue = Queue("")
@@ -73,13 +84,25 @@ class World:
         self.queue = self.controller.queue = Queue("")
         return waiting
 
+    def note_delays(self) -> list[float]:
+        """The delays of what is added to the queue from now on."""
+        delays: list[float] = []
+        queue = NotingQueue(delays)
+        self.queue = self.controller.queue = queue
+        return delays
+
     def add_pods(self, count: int, **options: Any) -> list[Pod]:
         start = len(self.api.all(PODS))
         return [self.api.seed(PODS, labelled(f"web-1-{start + number}", **options)) for number in range(count)]
 
     @property
+    def events(self) -> list[str]:
+        return [f"{event.type} {event.reason}: {event.message}" for event in self.recorder.occurrences]
+
+    @property
     def status(self) -> Document:
-        return self.api.one(REPLICA_SETS, "web-1").document()["status"]
+        status: Document = self.api.one(REPLICA_SETS, "web-1").document()["status"]
+        return status
 
 
 def labelled(name: str, *, app: str = "web", ready: bool = True, deleted: bool = False, **options: Any) -> Document:
@@ -152,7 +175,7 @@ async def test_what_is_too_much_is_deleted_by_name_without_preconditions() -> No
     deletes = [call for call in w.api.calls if call.method == "DELETE"]
     assert len(deletes) == 2
     assert all(call.body == {"kind": "DeleteOptions", "apiVersion": "v1"} for call in deletes)
-    assert [event.partition(":")[0] for event in w.recorder.events] == ["Normal SuccessfulDelete"] * 2
+    assert [event.partition(":")[0] for event in w.events] == ["Normal SuccessfulDelete"] * 2
 
 
 @pytest.mark.row("R-088", "R-089", "R-109")
@@ -162,8 +185,10 @@ async def test_a_vanished_pod_is_no_failure_and_another_failure_is() -> None:
     w.api.fail("DELETE", "pods/web-1-1", refusal(500, "InternalError", "no way"))
     with pytest.raises(Exception, match=r"^unable to delete pods: no way$"):
         await w.sync()
-    assert w.recorder.events == ["Warning FailedDelete: Error deleting: no way"]
-    assert [(c["reason"], c["message"]) for c in w.status["conditions"]] == [("FailedDelete", "unable to delete pods: no way")]
+    assert w.events == ["Warning FailedDelete: Error deleting: no way"]
+    assert [(c["reason"], c["message"]) for c in w.status["conditions"]] == [
+        ("FailedDelete", "unable to delete pods: no way")
+    ]
     assert w.controller.expectations.satisfied(KEY), "neither deletion is waited for"
 
 
@@ -173,7 +198,7 @@ async def test_a_refused_creation_stops_the_start_and_shows_in_the_status() -> N
     w.api.fail("POST", "pods", refusal(403, "Forbidden", "exceeded quota"), times=100)
     with pytest.raises(StatusError, match="exceeded quota"):
         await w.sync()
-    assert w.recorder.events == ["Warning FailedCreate: Error creating: exceeded quota"]
+    assert w.events == ["Warning FailedCreate: Error creating: exceeded quota"]
     assert [(c["type"], c["reason"]) for c in w.status["conditions"]] == [("ReplicaFailure", "FailedCreate")]
     assert w.controller.expectations.satisfied(KEY)
     w.api.fail("PUT", "replicasets/web-1/status", refusal(500, "InternalError", "status first"), times=2)
@@ -189,7 +214,7 @@ async def test_a_terminating_namespace_is_not_a_failure() -> None:
     w.api.fail("POST", "pods", refusal(403, "Forbidden", "going", "NamespaceTerminating"), times=100)
     calls = await w.sync()
     assert calls.count(CREATE) == 3
-    assert w.recorder.events == []
+    assert w.events == []
     assert "conditions" not in w.status
     assert not w.controller.expectations.satisfied(KEY)
 
@@ -267,9 +292,8 @@ async def test_nothing_is_done_for_one_that_is_gone_or_selects_nonsense() -> Non
 @pytest.mark.row("R-118", "R-119", "R-120")
 async def test_the_next_pod_to_become_available_wakes_its_owner() -> None:
     w = await world(1, pods=1, minReadySeconds=30)
-    delays: list[float] = []
-    w.queue.add_after = lambda _key, seconds: delays.append(seconds)  # type: ignore[method-assign]
-    w.clock.advance(10)
+    delays = w.note_delays()
+    w.clock.seconds = 10
     await w.sync()
     assert w.status["readyReplicas"] == 1
     assert delays == [20.0]
@@ -385,11 +409,9 @@ async def test_a_pod_that_becomes_ready_wakes_its_owner_again_later() -> None:
     w = await world(1, minReadySeconds=30)
     w.api.seed(PODS, labelled("p", ready=False))
     await w.deliver()
-    delays: list[float] = []
-    w.queue.add_after = lambda _key, seconds: delays.append(seconds)  # type: ignore[method-assign]
+    delays = w.note_delays()
     w.api.change(PODS, "p", lambda doc: doc["status"]["conditions"][0].update(status="True"))
     await w.deliver()
     w.api.change(PODS, "p", _touch)
     await w.deliver()
     assert delays == [30]
-

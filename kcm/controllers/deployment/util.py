@@ -195,7 +195,7 @@ def get_replica_set_fraction(replica_set: ReplicaSet, deployment: Deployment) ->
 
 def _round_to_int32(value: float) -> int:
     """Half away from zero, in floating point as k8s.io/utils/integer does it."""
-    return round(value)
+    return int(value - 0.5 if value < 0 else value + 0.5)
 
 
 # Counts

@@ -1,0 +1,1 @@
+"""Kubernetes' own integration tests, run against kcm as a process: `make conformance`."""
