@@ -25,11 +25,10 @@ from kcm.api.credentials import ConfigCredentials
 from kcm.api.errors import ConfigError, FencedError, StatusError, TransportError
 from kcm.api.resources import LEASES
 from kcm.api.transport import Transport
-from kcm.api.types.coordination import Lease
 from kcm.control_thread import ControlThread, Heartbeat
 from kcm.controller_descriptor import DESCRIPTORS, ControllerContext, ControllerDescriptor
 from kcm.controllers.controller import Controller
-from kcm.events.recorder import EventBroadcaster, ObjectReference
+from kcm.events.recorder import EventBroadcaster, reference_to
 from kcm.informers.factory import SharedInformerFactory
 from kcm.leaderelection.leader_election import LeaderElector, LeadershipLostError
 from kcm.leaderelection.lease_lock import LeaseLock
@@ -163,14 +162,16 @@ class ControllerManager:
         transport = await stack.enter_async_context(_transport(self._config))
         timeout = max(1.0, election.renew_deadline / 2)
         events = self._client(transport, COMPONENT)
-        broadcaster = await stack.enter_async_context(EventBroadcaster(events))
+        broadcaster = await stack.enter_async_context(EventBroadcaster(events, verbosity=0))
         recorder = broadcaster.recorder(COMPONENT)
         lock = LeaseLock(
             self._client(transport, "leader-election", timeout=timeout),
             namespace=election.resource_namespace,
             name=election.resource_name,
             identity=self._identity,
-            record_event=lambda lease, reason, message: recorder.event(_about(lease), "Normal", reason, message),
+            record_event=lambda lease, reason, message: recorder.event(
+                reference_to(LEASES, lease.metadata), "Normal", reason, message
+            ),
         )
         self._elector = LeaderElector(
             lock,
@@ -289,18 +290,6 @@ def _user_agent(name: str) -> str:
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     system = platform.system().lower()
     return f"{COMPONENT}/{KUBERNETES_VERSION} ({system}/{machine}) kubernetes/kcm-{__version__}/{name}"
-
-
-def _about(lease: Lease) -> ObjectReference:
-    meta = lease.metadata
-    return ObjectReference(
-        api_version=LEASES.api_version,
-        kind=LEASES.kind,
-        namespace=meta.namespace,
-        name=meta.name,
-        uid=meta.uid,
-        resource_version=meta.resource_version,
-    )
 
 
 def _always_well() -> str | None:

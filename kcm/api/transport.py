@@ -5,6 +5,7 @@ aiohttp's exceptions end here.
 """
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -256,16 +257,25 @@ def _retry_after(response: aiohttp.ClientResponse) -> float | None:
     return float(value) if value.isascii() and value.isdigit() else None
 
 
+def _describe(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        # aiohttp's own text prints the TLS context as an object.
+        cause = error.os_error
+        named = cause.errno is not None and not isinstance(cause, ssl.SSLError)
+        return f"cannot connect to {error.host}:{error.port}: {os.strerror(cause.errno or 0) if named else cause}"
+    return str(error) or type(error).__name__
+
+
 def _fail(error: Exception, *, answered: bool = False) -> NoReturn:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, FencedError):
             raise cause
         cause = cause.__cause__
+    refused = isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, ConnectionRefusedError)
     raise TransportError(
-        str(error) or type(error).__name__,
-        connection_refused=isinstance(error, aiohttp.ClientConnectorError)
-        and isinstance(error.os_error, ConnectionRefusedError),
+        _describe(error),
+        connection_refused=refused,
         connection_lost=isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError),
         answered=answered,
     ) from error

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from kcm.api.types.core import Pod
+from kcm.clock import REAL
+from kcm.informers.pacing import Pacer
 from kcm.logs import get_logger
 from kcm.workqueue.queue import Queue, ShutDown
 
@@ -77,6 +79,7 @@ class Controller:
             self._log.info("Shutting down controller", v=0)
 
     async def _work(self) -> None:
+        pacer = Pacer(REAL)
         while True:
             try:
                 key = await self.queue.get()
@@ -86,6 +89,8 @@ class Controller:
                 await self.process(key)
             finally:
                 self.queue.done(key)
+            # Neither a queue that is not empty nor a sync that writes nothing lets others run.
+            await pacer.pause_if_due()
 
     async def process(self, key: str) -> None:
         """Sync one key and settle what its queue remembers of it."""

@@ -9,13 +9,13 @@ import random
 import re
 import uuid
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import msgspec
 
 from kcm.api.client import STRATEGIC_MERGE_PATCH, Client
 from kcm.api.errors import StatusError, TransportError, is_already_exists, is_namespace_terminating, is_not_found
-from kcm.api.resources import EVENTS
+from kcm.api.resources import EVENTS, Resource
 from kcm.api.types.events import Event, EventSource, ObjectReference
 from kcm.api.types.meta import Document, ObjectMeta, set_or_drop
 from kcm.clock import REAL, Clock
@@ -30,6 +30,7 @@ __all__ = [
     "FakeRecorder",
     "ObjectReference",
     "Occurrence",
+    "reference_to",
 ]
 
 log = get_logger(__name__)
@@ -45,6 +46,18 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _DNS_1123_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_1123_SUBDOMAIN = re.compile(rf"{_DNS_1123_LABEL}(\.{_DNS_1123_LABEL})*")
+
+
+def reference_to(resource: Resource[Any], meta: ObjectMeta) -> ObjectReference:
+    """What an event about an object refers to."""
+    return ObjectReference(
+        api_version=resource.api_version,
+        kind=resource.kind,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+    )
 
 
 class EventRecorder(Protocol):

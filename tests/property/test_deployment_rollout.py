@@ -16,7 +16,8 @@ from kcm.api.resources import DEPLOYMENTS, REPLICA_SETS
 from kcm.api.types.apps import Deployment, ReplicaSet
 from kcm.api.types.meta import Document
 from kcm.controllers.deployment.util import max_replicas, min_available
-from tests.unit.fakes import DeploymentWorld, deployment_document, pod_template
+from tests.unit.deployment_world import DeploymentWorld
+from tests.unit.fakes import deployment_document, pod_template
 
 bounds = st.one_of(st.integers(0, 4), st.sampled_from(["0%", "1%", "25%", "50%", "100%"]))
 images = st.sampled_from(["web:1", "web:2", "web:3"])

@@ -8,7 +8,6 @@ is noted. It knows namespaced objects only, no defaulting and no validation. Wha
 import copy
 import re
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -22,11 +21,9 @@ from kcm.api.types.apps import Deployment, ReplicaSet
 from kcm.api.types.core import Pod
 from kcm.api.types.meta import Document, format_time, from_document
 from kcm.clock import REAL, Clock
-from kcm.controllers.deployment.deployment_controller import DeploymentController
-from kcm.events.recorder import FakeRecorder
 from kcm.informers.shared_informer import SharedInformer
 from kcm.workqueue.queue import Queue
-from tests.clocks import START, FakeClock
+from tests.clocks import START
 
 NAMESPACE = "ns"
 
@@ -418,72 +415,3 @@ class RecordingQueue(Queue):
 
     def num_requeues(self, key: str) -> int:
         return self.failures
-
-
-class DeploymentWorld:
-    """A Deployment controller over a `FakeApi`; its workers are not run, a test calls `sync`."""
-
-    def __init__(self, *, terminating_replicas: bool = True) -> None:
-        self.clock = FakeClock()
-        self.clock.seconds = 0.0
-        self.api = FakeApi(self.clock)
-        self.recorder = FakeRecorder()
-        self.queue = RecordingQueue()
-        self.informers = informers(self.api)
-        self.deployments, self.replica_sets, self.pods = self.informers
-        self.controller = DeploymentController(
-            client=self.api,
-            deployments=self.deployments,
-            replica_sets=self.replica_sets,
-            pods=self.pods,
-            recorder=self.recorder,
-            queue=self.queue,
-            clock=self.clock,
-            terminating_replicas=terminating_replicas,
-        )
-
-    async def have(self, *objects: Document) -> None:
-        """Store objects made by `deployment_document` and the like, and let the caches see them."""
-        for document in objects:
-            kind = DEPLOYMENTS if "strategy" in document.get("spec", {}) else REPLICA_SETS
-            self.api.seed(kind if "spec" in document else PODS, document)  # type: ignore[misc]
-        await self.deliver()
-        self.queue.added.clear()
-
-    @property
-    def events(self) -> list[str]:
-        """The events so far, as `Type Reason: message`."""
-        return [f"{event.type} {event.reason}: {event.message}" for event in self.recorder.occurrences]
-
-    async def deliver(self) -> None:
-        """Let the caches see everything."""
-        await self.api.deliver(self.informers)
-
-    async def sync(self, name: str = "web") -> list[str]:
-        """Sync a Deployment with the caches as they are, and give the requests that were made."""
-        self.api.calls.clear()
-        await self.controller.sync(f"{NAMESPACE}/{name}")
-        return [str(call) for call in self.api.calls]
-
-    async def settle(self, name: str = "web") -> None:
-        """Sync, let pods become available and the caches see it, until nothing changes any more."""
-        for _ in range(100):
-            await self.deliver()
-            with suppress(StatusError):
-                await self.sync(name)
-            for replica_set in self.api.all(REPLICA_SETS):
-                self.run_pods(replica_set.metadata.name)
-            if not self.api.changes:
-                return
-        raise AssertionError("the Deployment does not come to rest")
-
-    def run_pods(self, name: str, available: int | None = None) -> None:
-        """Do the ReplicaSet controller's work: as many pods as wanted, and so many of them available, or all."""
-
-        def edit(document: Document) -> None:
-            size = document["spec"]["replicas"]
-            ready = size if available is None else available
-            counts = {"replicas": size, "readyReplicas": ready, "availableReplicas": ready, "terminatingReplicas": 0}
-            document["status"] = {**counts, "observedGeneration": document["metadata"]["generation"]}
-
-        self.api.change(REPLICA_SETS, name, edit)

@@ -201,7 +201,7 @@ async def test_only_reads_are_repeated_after_a_lost_connection() -> None:
 
 async def test_nobody_at_the_address_is_told_apart() -> None:
     async with Transport(Endpoint(server="http://127.0.0.1:1"), Anonymous()) as transport:
-        with pytest.raises(TransportError) as caught:
+        with pytest.raises(TransportError, match=r"^cannot connect to 127.0.0.1:1: Connection refused$") as caught:
             await Client(transport, user_agent="x").get(PODS, "ns", "p")
     assert caught.value.connection_refused
 

@@ -15,8 +15,8 @@ from kcm.informers.shared_informer import SharedInformer
 from kcm.informers.store import Tombstone
 from kcm.workqueue.queue import Queue, ShutDown
 from tests.clocks import START
+from tests.unit.deployment_world import DeploymentWorld
 from tests.unit.fakes import (
-    DeploymentWorld,
     FakeApi,
     deployment_document,
     informers,

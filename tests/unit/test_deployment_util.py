@@ -483,24 +483,6 @@ def test_a_saturated_replica_set_was_meant_to_have_all_pods_and_has_them(
     assert not util.is_saturated(make_deployment(replicas=10), None)
 
 
-@pytest.mark.row("D-023")
-def test_an_orphan_may_belong_to_every_deployment_that_selects_it() -> None:
-    selectors: dict[str, dict[str, object] | None] = {
-        "web": {"matchLabels": {"app": "web"}},
-        "also": {"matchExpressions": [{"key": "app", "operator": "Exists"}]},
-        "other": {"matchLabels": {"app": "db"}},
-        "everything": {},
-        "nothing": None,
-        "invalid": {"matchExpressions": [{"key": "app", "operator": "Odd"}]},
-    }
-    deployments = [make_deployment(name, selector=selector) for name, selector in selectors.items()]
-    found = util.get_deployments_for_replica_set(deployments, make_replica_set())
-    assert [deployment.metadata.name for deployment in found] == ["web", "also"]
-    unlabelled = make_replica_set(metadata={"labels": {}})
-    absent = make_deployment("absent", selector={"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]})
-    assert util.get_deployments_for_replica_set([absent], unlabelled) == []
-
-
 @pytest.mark.row("D-112")
 def test_sorting_by_size_puts_equals_in_order_of_creation() -> None:
     small, old, new = (make_replica_set(n, replicas=r, age=a) for n, r, a in (("s", 1, 9), ("o", 5, 5), ("n", 5, 1)))

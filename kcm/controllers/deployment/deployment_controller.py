@@ -12,7 +12,7 @@ from kcm.api.resources import DEPLOYMENTS, REPLICA_SETS
 from kcm.api.selectors import SelectorError, selector_of
 from kcm.api.types.apps import Deployment, ReplicaSet
 from kcm.api.types.core import Pod
-from kcm.api.types.meta import LabelSelector, OwnerReference
+from kcm.api.types.meta import LabelSelector
 from kcm.clock import REAL, Clock
 from kcm.controllers.controller import (
     POD_CONTROLLER_INDEX,
@@ -29,10 +29,10 @@ from kcm.controllers.deployment.sync import DeploymentSync
 from kcm.controllers.deployment.util import (
     RECREATE,
     UnsupportedStrategyError,
-    get_deployments_for_replica_set,
     get_rollback_to,
     is_rolling_update,
 )
+from kcm.controllers.owners import last_known, resolve, selecting
 from kcm.controllers.ref_manager import RefManager, fetch_same, recheck_deletion_timestamp
 from kcm.events.recorder import EventRecorder
 from kcm.informers.shared_informer import SharedInformer
@@ -89,63 +89,48 @@ class DeploymentController(Controller):
         self._enqueue(new)
 
     def _deployment_deleted(self, deleted: Deployment | Tombstone[Deployment]) -> None:
-        self._enqueue(deleted.last if isinstance(deleted, Tombstone) else deleted)
+        self._enqueue(last_known(deleted))
 
     def _replica_set_added(self, replica_set: ReplicaSet) -> None:
         if replica_set.metadata.deletion_timestamp is not None:
             self._replica_set_deleted(replica_set)
-        elif (controller := replica_set.metadata.controller) is not None:
-            self._enqueue_owner(replica_set.metadata.namespace, controller)
-        else:
+        elif replica_set.metadata.controller is None:
             self._enqueue_matching(replica_set)
+        else:
+            self._enqueue_owner(replica_set)
 
     def _replica_set_updated(self, old: ReplicaSet, new: ReplicaSet) -> None:
         if old.metadata.resource_version == new.metadata.resource_version:
             return
-        before, now = old.metadata.controller, new.metadata.controller
-        if before != now and before is not None:
-            self._enqueue_owner(old.metadata.namespace, before)
-        if now is not None:
-            self._enqueue_owner(new.metadata.namespace, now)
-        elif before != now or old.metadata.labels != new.metadata.labels:
+        passed_on = old.metadata.controller != new.metadata.controller
+        if passed_on:
+            self._enqueue_owner(old)
+        if new.metadata.controller is not None:
+            self._enqueue_owner(new)
+        elif passed_on or old.metadata.labels != new.metadata.labels:
             self._enqueue_matching(new)
 
     def _replica_set_deleted(self, deleted: ReplicaSet | Tombstone[ReplicaSet]) -> None:
-        replica_set = deleted.last if isinstance(deleted, Tombstone) else deleted
-        if (controller := replica_set.metadata.controller) is not None:
-            self._enqueue_owner(replica_set.metadata.namespace, controller)
+        self._enqueue_owner(last_known(deleted))
 
     def _pod_deleted(self, deleted: Pod | Tombstone[Pod]) -> None:
-        pod = deleted.last if isinstance(deleted, Tombstone) else deleted
-        deployment = self._deployment_for_pod(pod)
+        meta = last_known(deleted).metadata
+        replica_set = resolve(self._replica_sets, REPLICA_SETS.kind, meta.namespace, meta.controller)
+        deployment = None if replica_set is None else self._owner_of(replica_set)
         if deployment is not None and deployment.spec.strategy.type == RECREATE:
             self._enqueue(deployment)
 
-    def _deployment_for_pod(self, pod: Pod) -> Deployment | None:
-        namespace, controller = pod.metadata.namespace, pod.metadata.controller
-        if controller is None or controller.kind != REPLICA_SETS.kind:
-            return None
-        replica_set = self._replica_sets.get(f"{namespace}/{controller.name}")
-        if replica_set is None or replica_set.metadata.uid != controller.uid:
-            return None
-        owner = replica_set.metadata.controller
-        return self._resolve(namespace, owner) if owner is not None else None
+    def _owner_of(self, replica_set: ReplicaSet) -> Deployment | None:
+        meta = replica_set.metadata
+        return resolve(self._deployments, DEPLOYMENTS.kind, meta.namespace, meta.controller)
 
-    def _enqueue_owner(self, namespace: str, reference: OwnerReference) -> None:
-        deployment = self._resolve(namespace, reference)
-        if deployment is not None:
+    def _enqueue_owner(self, replica_set: ReplicaSet) -> None:
+        if (deployment := self._owner_of(replica_set)) is not None:
             self._enqueue(deployment)
-
-    def _resolve(self, namespace: str, reference: OwnerReference) -> Deployment | None:
-        """The Deployment that a controller reference means, if it is one and still the same."""
-        if reference.kind != DEPLOYMENTS.kind:
-            return None
-        deployment = self._deployments.get(f"{namespace}/{reference.name}")
-        return deployment if deployment is not None and deployment.metadata.uid == reference.uid else None
 
     def _enqueue_matching(self, orphan: ReplicaSet) -> None:
         meta = orphan.metadata
-        matching = get_deployments_for_replica_set(self._deployments.list(meta.namespace), orphan)
+        matching = selecting(self._deployments.list(meta.namespace), meta.labels)
         if len(matching) > 1:
             self._log.info(
                 "user error! more than one deployment is selecting replica set",

@@ -63,7 +63,7 @@ from kcm.controllers.deployment.util import (
     set_new_replica_set_annotations,
     set_replicas_annotations,
 )
-from kcm.events.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
+from kcm.events.recorder import NORMAL, WARNING, EventRecorder, reference_to
 from kcm.informers.store import Indexer
 from kcm.logs import get_logger
 from kcm.workqueue.queue import Queue
@@ -94,16 +94,7 @@ class DeploymentSync:
 
     def event(self, type_: str, reason: str, message: str) -> None:
         """Record an event on the Deployment."""
-        meta = self.deployment.metadata
-        about = ObjectReference(
-            api_version=DEPLOYMENTS.api_version,
-            kind=DEPLOYMENTS.kind,
-            namespace=meta.namespace,
-            name=meta.name,
-            uid=meta.uid,
-            resource_version=meta.resource_version,
-        )
-        self.recorder.event(about, type_, reason, message)
+        self.recorder.event(reference_to(DEPLOYMENTS, self.deployment.metadata), type_, reason, message)
 
     # What is done at the start of every sync, and instead of a rollout
 

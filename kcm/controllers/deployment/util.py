@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from kcm.api.intstr import IntOrStringError, scaled_value
 from kcm.api.pod_template import equal_ignore_hash
-from kcm.api.selectors import SelectorError, selector_of
 from kcm.api.types.apps import Deployment, ReplicaSet, RollingUpdateDeployment
 from kcm.logs import get_logger
 
@@ -360,20 +359,6 @@ def is_saturated(deployment: Deployment, replica_set: ReplicaSet | None) -> bool
         return False
     sizes = {replica_set.spec.replicas, int32(desired), replica_set.status.available_replicas}
     return sizes == {deployment.spec.replicas}
-
-
-def get_deployments_for_replica_set(deployments: Iterable[Deployment], replica_set: ReplicaSet) -> list[Deployment]:
-    """Those whose selector matches a ReplicaSet's labels; invalid and empty selectors match nothing."""
-    labels = replica_set.metadata.labels
-    return [deployment for deployment in deployments if labels and _selects(deployment, labels)]
-
-
-def _selects(deployment: Deployment, labels: Mapping[str, str]) -> bool:
-    try:
-        selector = selector_of(deployment.spec.selector)
-    except SelectorError:
-        return False
-    return not selector.empty and selector.matches(labels)
 
 
 def by_creation(replica_sets: Iterable[ReplicaSet], *, newest_first: bool = False) -> list[ReplicaSet]:

@@ -9,7 +9,7 @@ from kcm.api.resources import PODS, REPLICA_SETS
 from kcm.api.selectors import Selector, SelectorError, selector_of
 from kcm.api.types.apps import ReplicaSet, ReplicaSetStatus, status_document
 from kcm.api.types.core import Pod
-from kcm.api.types.meta import OwnerReference, controller_reference
+from kcm.api.types.meta import controller_reference
 from kcm.clock import REAL, Clock
 from kcm.consistency import ConsistencyError, ConsistencyStore
 from kcm.controllers.controller import (
@@ -20,13 +20,14 @@ from kcm.controllers.controller import (
     pod_index_key,
     split_key,
 )
+from kcm.controllers.owners import last_known, resolve, selecting, valid_selector
 from kcm.controllers.pod_control import PodControl, pod_body
 from kcm.controllers.pod_ranking import deletion_age_ratios, pods_to_delete
 from kcm.controllers.pod_utils import is_active, is_ready, is_terminating, min_next_availability_check
 from kcm.controllers.ref_manager import RefManager, fetch_same, recheck_deletion_timestamp
 from kcm.controllers.replicaset.replica_set_utils import calculate_status, needs_update
 from kcm.controllers.replicaset.slow_start import run_all, slow_start_batch
-from kcm.events.recorder import ObjectReference
+from kcm.events.recorder import reference_to
 from kcm.expectations import ControllerExpectations
 from kcm.informers.shared_informer import SharedInformer
 from kcm.informers.store import Tombstone
@@ -111,7 +112,7 @@ class ReplicaSetController(Controller):
         self._enqueue(new)
 
     def _replica_set_deleted(self, deleted: ReplicaSet | Tombstone[ReplicaSet]) -> None:
-        replica_set = deleted.last if isinstance(deleted, Tombstone) else deleted
+        replica_set = last_known(deleted)
         self._consistency.clear(replica_set.metadata.key, replica_set.metadata.uid)
         self.expectations.delete(replica_set.metadata.key)
         self._enqueue(replica_set)
@@ -119,12 +120,11 @@ class ReplicaSetController(Controller):
     def _pod_added(self, pod: Pod) -> None:
         if pod.metadata.deletion_timestamp is not None:
             self._pod_deleted(pod)
-        elif (controller := pod.metadata.controller) is not None:
-            if (replica_set := self._resolve(pod.metadata.namespace, controller)) is not None:
-                self.expectations.creation_observed(replica_set.metadata.key)
-                self._enqueue(replica_set)
-        else:
+        elif pod.metadata.controller is None:
             self._enqueue_matching(pod)
+        elif (replica_set := self._owner_of(pod)) is not None:
+            self.expectations.creation_observed(replica_set.metadata.key)
+            self._enqueue(replica_set)
 
     def _pod_updated(self, old: Pod, new: Pod) -> None:
         if old.metadata.resource_version == new.metadata.resource_version:
@@ -136,43 +136,28 @@ class ReplicaSetController(Controller):
             if relabelled:
                 self._pod_deleted(old)
             return
-        before, now = old.metadata.controller, new.metadata.controller
-        former = self._resolve(old.metadata.namespace, before) if before is not None and before != now else None
-        if former is not None:
+        passed_on = old.metadata.controller != new.metadata.controller
+        if passed_on and (former := self._owner_of(old)) is not None:
             self._enqueue(former)
-        if now is not None:
-            if (replica_set := self._resolve(new.metadata.namespace, now)) is not None:
-                self._enqueue(replica_set)
-                if replica_set.spec.min_ready_seconds > 0 and not is_ready(old) and is_ready(new):
-                    self.queue.add_after(replica_set.metadata.key, replica_set.spec.min_ready_seconds)
-        elif relabelled or before != now:
-            self._enqueue_matching(new)
+        if new.metadata.controller is None:
+            if relabelled or passed_on:
+                self._enqueue_matching(new)
+        elif (replica_set := self._owner_of(new)) is not None:
+            self._enqueue(replica_set)
+            if replica_set.spec.min_ready_seconds > 0 and not is_ready(old) and is_ready(new):
+                self.queue.add_after(replica_set.metadata.key, replica_set.spec.min_ready_seconds)
 
     def _pod_deleted(self, deleted: Pod | Tombstone[Pod]) -> None:
-        pod = deleted.last if isinstance(deleted, Tombstone) else deleted
-        controller = pod.metadata.controller
-        if controller is None or (replica_set := self._resolve(pod.metadata.namespace, controller)) is None:
-            return
-        self.expectations.deletion_observed(replica_set.metadata.key, pod.metadata.key)
-        self._enqueue(replica_set)
+        pod = last_known(deleted)
+        if (replica_set := self._owner_of(pod)) is not None:
+            self.expectations.deletion_observed(replica_set.metadata.key, pod.metadata.key)
+            self._enqueue(replica_set)
 
-    def _resolve(self, namespace: str, reference: OwnerReference) -> ReplicaSet | None:
-        """The ReplicaSet that a controller reference means, if it is one and still the same."""
-        if reference.kind != REPLICA_SETS.kind:
-            return None
-        replica_set = self._replica_sets.get(f"{namespace}/{reference.name}")
-        return replica_set if replica_set is not None and replica_set.metadata.uid == reference.uid else None
+    def _owner_of(self, pod: Pod) -> ReplicaSet | None:
+        return resolve(self._replica_sets, REPLICA_SETS.kind, pod.metadata.namespace, pod.metadata.controller)
 
     def _enqueue_matching(self, orphan: Pod) -> None:
-        if not orphan.metadata.labels:
-            return
-        matching = [
-            replica_set
-            for replica_set in self._replica_sets.list(orphan.metadata.namespace)
-            if (selector := _valid_selector(replica_set)) is not None
-            and not selector.empty
-            and selector.matches(orphan.metadata.labels)
-        ]
+        matching = selecting(self._replica_sets.list(orphan.metadata.namespace), orphan.metadata.labels)
         if len(matching) > 1:
             self._log.error(
                 "user error! more than one ReplicaSet is selecting pods", labels=str(orphan.metadata.labels)
@@ -264,7 +249,7 @@ class ReplicaSetController(Controller):
 
     async def _create(self, replica_set: ReplicaSet, count: int) -> Exception | None:
         meta = replica_set.metadata
-        about = _about(replica_set)
+        about = reference_to(REPLICA_SETS, replica_set.metadata)
         self.expectations.expect_creations(meta.key, count)
         created = 0
         try:
@@ -292,7 +277,7 @@ class ReplicaSetController(Controller):
 
     async def _delete(self, replica_set: ReplicaSet, active: Sequence[Pod], count: int) -> Exception | None:
         meta = replica_set.metadata
-        about = _about(replica_set)
+        about = reference_to(REPLICA_SETS, replica_set.metadata)
         self._log.info("Too many replicas", v=2, replicaSet=meta.key, need=replica_set.spec.replicas, deleting=count)
         now = self._clock.now()
         chosen = pods_to_delete(active, self._related_pods(replica_set), count, now, by_cost=self._by_cost)
@@ -323,7 +308,7 @@ class ReplicaSetController(Controller):
             return []
         related: dict[str, Pod] = {}
         for sibling in self._replica_sets.by_index(CONTROLLER_UID_INDEX, owner.uid):
-            if (selector := _valid_selector(sibling)) is None:
+            if (selector := valid_selector(sibling)) is None:
                 continue
             for pod in self._pods.list(sibling.metadata.namespace):
                 if selector.matches(pod.metadata.labels):
@@ -363,22 +348,3 @@ def _controller_uid(replica_set: ReplicaSet) -> tuple[str, ...]:
 def _claimed(pod: Pod, replica_set: ReplicaSet, selector: Selector) -> bool:
     owner = pod.metadata.controller
     return owner is not None and owner.uid == replica_set.metadata.uid and selector.matches(pod.metadata.labels)
-
-
-def _valid_selector(replica_set: ReplicaSet) -> Selector | None:
-    try:
-        return selector_of(replica_set.spec.selector)
-    except SelectorError:
-        return None
-
-
-def _about(replica_set: ReplicaSet) -> ObjectReference:
-    meta = replica_set.metadata
-    return ObjectReference(
-        api_version=REPLICA_SETS.api_version,
-        kind=REPLICA_SETS.kind,
-        namespace=meta.namespace,
-        name=meta.name,
-        uid=meta.uid,
-        resource_version=meta.resource_version,
-    )
