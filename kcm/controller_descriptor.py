@@ -10,6 +10,7 @@ from kcm.controllers.controller import Controller
 from kcm.controllers.deployment.deployment_controller import DeploymentController
 from kcm.controllers.pod_control import RealPodControl
 from kcm.controllers.replicaset.replica_set import ReplicaSetController
+from kcm.controllers.replication.conversion import REPLICATION_CONTROLLERS
 from kcm.events.recorder import EventRecorder
 from kcm.features import FeatureGates
 from kcm.informers.factory import SharedInformerFactory
@@ -80,6 +81,23 @@ def _replica_set(context: ControllerContext) -> Controller:
     )
 
 
+def _replication_controller(context: ControllerContext) -> Controller:
+    return ReplicaSetController(
+        name="replicationcontroller-controller",
+        resource=REPLICATION_CONTROLLERS,
+        client=context.client,
+        replica_sets=context.informers.informer(REPLICATION_CONTROLLERS),
+        pods=context.informers.informer(PODS),
+        pod_control=RealPodControl(context.client, context.recorder),
+        queue=context.queue("replicationmanager"),
+        consistency=NoConsistencyStore(),
+        metrics=context.metrics.replica_set,
+        sync_metrics=context.metrics.sync,
+        terminating_replicas=False,
+        pod_deletion_cost=context.features.enabled("PodDeletionCost"),
+    )
+
+
 #: The controllers that kcm has, in the order in which they are built.
 DESCRIPTORS = (
     ControllerDescriptor(
@@ -93,5 +111,11 @@ DESCRIPTORS = (
         client_name="replicaset-controller",
         build=_replica_set,
         workers=lambda options: options.workers.concurrent_replicaset_syncs,
+    ),
+    ControllerDescriptor(
+        name="replicationcontroller-controller",
+        client_name="replication-controller",
+        build=_replication_controller,
+        workers=lambda options: options.workers.concurrent_rc_syncs,
     ),
 )

@@ -17,7 +17,11 @@ from kcm.features import FeatureGates
 from kcm.gotext import format_duration, quote
 
 #: The controllers that kcm has.
-IMPLEMENTED_CONTROLLERS: Final = ("deployment-controller", "replicaset-controller")
+IMPLEMENTED_CONTROLLERS: Final = (
+    "deployment-controller",
+    "replicaset-controller",
+    "replicationcontroller-controller",
+)
 
 # Canonical names without their common suffix -controller, each with its alias or "" (names/controller_names.go, app/*.go).
 _CONTROLLERS: Final = {

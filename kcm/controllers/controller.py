@@ -43,10 +43,9 @@ class Controller:
     A sync that raises is logged, counted and retried with growing delay; what raises outside of a sync ends `run`.
     """
 
-    #: Canonical name, as in --controllers.
-    name: str
-
-    def __init__(self, queue: Queue, caches: Sequence[Cache], *, metrics: SyncMetrics | None = None) -> None:
+    def __init__(self, name: str, queue: Queue, caches: Sequence[Cache], *, metrics: SyncMetrics | None = None) -> None:
+        #: Canonical name, as in --controllers.
+        self.name = name
         self.queue = queue
         self._caches = caches
         self._metrics: SyncMetrics = metrics or NoSyncMetrics()

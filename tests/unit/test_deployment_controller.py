@@ -44,7 +44,7 @@ def labelled(document: Document, **labels: str) -> Document:
 async def test_its_informers_and_the_pod_index_may_be_shared(
     world: DeploymentWorld,
 ) -> None:
-    assert DeploymentController.name == "deployment-controller"
+    assert world.controller.name == "deployment-controller"
     await world.have(replica_set_document(), pod_document("a"), pod_document("orphan", owner=None))
     seen = world.pods.store.by_index("podController", "ns/ReplicaSet/web-1/uid-web-1")
     assert [pod.metadata.name for pod in seen] == ["a"]

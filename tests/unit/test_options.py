@@ -134,7 +134,8 @@ def test_controllers_that_kcm_lacks_are_refused_only_if_nothing_is_left(
     errors = options.validate()
     assert bool(errors) is refused
     if refused:
-        assert errors == ["none of job-controller is in kcm, which has deployment-controller, replicaset-controller"]
+        have = "deployment-controller, replicaset-controller, replicationcontroller-controller"
+        assert errors == [f"none of job-controller is in kcm, which has {have}"]
 
 
 def test_what_kcm_has_can_be_told() -> None:

@@ -46,8 +46,6 @@ MAX_RETRIES = 15
 class DeploymentController(Controller):
     """Rolls each Deployment's pods over to its template by making and scaling ReplicaSets."""
 
-    name = "deployment-controller"
-
     def __init__(
         self,
         *,
@@ -61,7 +59,7 @@ class DeploymentController(Controller):
         clock: Clock = REAL,
         terminating_replicas: bool = True,
     ) -> None:
-        super().__init__(queue, [deployments, replica_sets, pods], metrics=sync_metrics)
+        super().__init__("deployment-controller", queue, [deployments, replica_sets, pods], metrics=sync_metrics)
         self._client = client
         self._deployments = deployments.store
         self._replica_sets = replica_sets.store

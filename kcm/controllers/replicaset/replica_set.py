@@ -1,11 +1,15 @@
-"""The ReplicaSet controller. Follows pkg/controller/replicaset/replica_set.go."""
+"""The controller of ReplicaSets, and of ReplicationControllers in ReplicaSet form.
+
+Follows pkg/controller/replicaset/replica_set.go. One implementation has two faces: the resource says where objects are read and
+written, and its decoder turns a ReplicationController into the form of a ReplicaSet.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 from kcm.api.client import Client
 from kcm.api.errors import is_namespace_terminating, is_not_found
-from kcm.api.resources import PODS, REPLICA_SETS
+from kcm.api.resources import PODS, REPLICA_SETS, Resource
 from kcm.api.selectors import Selector, SelectorError, selector_of
 from kcm.api.types.apps import ReplicaSet, ReplicaSetStatus, status_document
 from kcm.api.types.core import Pod
@@ -62,13 +66,30 @@ class NoReplicaSetMetrics:
 
 
 class ReplicaSetController(Controller):
-    """Keeps as many pods as each ReplicaSet wants."""
+    """Keeps as many pods as each ReplicaSet wants.
 
-    name = "replicaset-controller"
+    Args:
+        name: Canonical name of the controller.
+        resource: What stands for ReplicaSets.
+        client: Reads and writes them.
+        replica_sets: Their informer.
+        pods: The informer of pods.
+        pod_control: Writes pods.
+        queue: Keys to sync.
+        consistency: Holds a sync back until the caches have seen its last writes.
+        metrics: Told what is peculiar to this controller.
+        sync_metrics: Told of syncs.
+        clock: Ages, availability and the expiry of expectations.
+        burst_replicas: The most pods that one sync creates or deletes.
+        terminating_replicas: Whether the status counts terminating pods (gate DeploymentReplicaSetTerminatingReplicas).
+        pod_deletion_cost: Whether the deletion cost annotation counts (gate PodDeletionCost).
+    """
 
     def __init__(
         self,
         *,
+        name: str = "replicaset-controller",
+        resource: Resource[ReplicaSet] = REPLICA_SETS,
         client: Client,
         replica_sets: SharedInformer[ReplicaSet],
         pods: SharedInformer[Pod],
@@ -82,7 +103,8 @@ class ReplicaSetController(Controller):
         terminating_replicas: bool = True,
         pod_deletion_cost: bool = True,
     ) -> None:
-        super().__init__(queue, [pods, replica_sets], metrics=sync_metrics)
+        super().__init__(name, queue, [pods, replica_sets], metrics=sync_metrics)
+        self._resource = resource
         self._client = client
         self._replica_sets = replica_sets.store
         self._pods = pods.store
@@ -154,7 +176,7 @@ class ReplicaSetController(Controller):
             self._enqueue(replica_set)
 
     def _owner_of(self, pod: Pod) -> ReplicaSet | None:
-        return resolve(self._replica_sets, REPLICA_SETS.kind, pod.metadata.namespace, pod.metadata.controller)
+        return resolve(self._replica_sets, self._resource.kind, pod.metadata.namespace, pod.metadata.controller)
 
     def _enqueue_matching(self, orphan: Pod) -> None:
         matching = selecting(self._replica_sets.list(orphan.metadata.namespace), orphan.metadata.labels)
@@ -204,7 +226,7 @@ class ReplicaSetController(Controller):
             replica_set, calculate_status(replica_set, active, terminating, failure, now)
         )
         self._consistency.wrote_at(
-            key, replica_set.metadata.uid, REPLICA_SETS.group_resource, written.metadata.resource_version
+            key, replica_set.metadata.uid, self._resource.group_resource, written.metadata.resource_version
         )
         if failure is not None:
             raise failure
@@ -215,7 +237,7 @@ class ReplicaSetController(Controller):
     def _list_pods(self, replica_set: ReplicaSet) -> list[Pod]:
         meta = replica_set.metadata
         owned = self._pods.by_index(
-            POD_CONTROLLER_INDEX, pod_index_key(meta.namespace, REPLICA_SETS.kind, meta.name, meta.uid)
+            POD_CONTROLLER_INDEX, pod_index_key(meta.namespace, self._resource.kind, meta.name, meta.uid)
         )
         return owned + self._pods.by_index(POD_CONTROLLER_INDEX, pod_index_key(meta.namespace))
 
@@ -227,11 +249,13 @@ class ReplicaSetController(Controller):
             self._wrote_pod(pod)
             return pod
 
-        fetch = fetch_same(lambda: self._client.get(REPLICA_SETS, meta.namespace, meta.name), REPLICA_SETS.kind, meta)
+        fetch = fetch_same(
+            lambda: self._client.get(self._resource, meta.namespace, meta.name), self._resource.kind, meta
+        )
         manager = RefManager(
             owner=meta,
-            owner_api_version=REPLICA_SETS.api_version,
-            owner_kind=REPLICA_SETS.kind,
+            owner_api_version=self._resource.api_version,
+            owner_kind=self._resource.kind,
             kind=PODS.kind,
             selector=selector,
             patch=patch,
@@ -249,12 +273,12 @@ class ReplicaSetController(Controller):
 
     async def _create(self, replica_set: ReplicaSet, count: int) -> Exception | None:
         meta = replica_set.metadata
-        about = reference_to(REPLICA_SETS, replica_set.metadata)
+        about = reference_to(self._resource, replica_set.metadata)
         self.expectations.expect_creations(meta.key, count)
         created = 0
         try:
             self._log.info("Too few replicas", v=2, replicaSet=meta.key, need=replica_set.spec.replicas, creating=count)
-            reference = controller_reference(REPLICA_SETS.api_version, REPLICA_SETS.kind, meta)
+            reference = controller_reference(self._resource.api_version, self._resource.kind, meta)
             body = pod_body(replica_set.spec.template, meta.name, reference)
 
             async def create() -> None:
@@ -277,7 +301,7 @@ class ReplicaSetController(Controller):
 
     async def _delete(self, replica_set: ReplicaSet, active: Sequence[Pod], count: int) -> Exception | None:
         meta = replica_set.metadata
-        about = reference_to(REPLICA_SETS, replica_set.metadata)
+        about = reference_to(self._resource, replica_set.metadata)
         self._log.info("Too many replicas", v=2, replicaSet=meta.key, need=replica_set.spec.replicas, deleting=count)
         now = self._clock.now()
         chosen = pods_to_delete(active, self._related_pods(replica_set), count, now, by_cost=self._by_cost)
@@ -304,7 +328,7 @@ class ReplicaSetController(Controller):
     def _related_pods(self, replica_set: ReplicaSet) -> list[Pod]:
         """Pods matched by any ReplicaSet with the same controlling owner (replica_set.go:getIndirectlyRelatedPods)."""
         owner = replica_set.metadata.controller
-        if owner is None:
+        if owner is None or self._resource is not REPLICA_SETS:
             return []
         related: dict[str, Pod] = {}
         for sibling in self._replica_sets.by_index(CONTROLLER_UID_INDEX, owner.uid):
@@ -326,11 +350,11 @@ class ReplicaSetController(Controller):
         for last_try in (False, True):
             body["status"] = document
             try:
-                return await self._client.update(REPLICA_SETS, meta.namespace, meta.name, body, subresource="status")
+                return await self._client.update(self._resource, meta.namespace, meta.name, body, subresource="status")
             except Exception:
                 if last_try:
                     raise
-            body = (await self._client.get(REPLICA_SETS, meta.namespace, meta.name)).document()
+            body = (await self._client.get(self._resource, meta.namespace, meta.name)).document()
         raise AssertionError("unreachable")
 
     def _wrote_pod(self, pod: Pod) -> None:

@@ -1,0 +1,1 @@
+"""ReplicationControllers, run by the ReplicaSet controller."""
