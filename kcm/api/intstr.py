@@ -1,10 +1,9 @@
 """Values that are a number or a percentage. Follows apimachinery pkg/util/intstr/intstr.go."""
 
 import re
-from fractions import Fraction
 from math import ceil, floor
 
-_INTEGER = re.compile(r"[+-]?[0-9]+\Z", re.ASCII)
+_PERCENTAGE = re.compile(r"([+-]?)0*([0-9]{1,19})%\Z", re.ASCII)
 
 
 class IntOrStringError(ValueError):
@@ -15,7 +14,7 @@ def scaled_value(value: int | str | None, total: int, *, round_up: bool) -> int:
     """An absolute number, or that percentage of the total, rounded up or down (intstr.go:GetScaledValueFromIntOrPercent).
 
     Raises:
-        IntOrStringError: the value is unset, or a string that is no whole percentage.
+        IntOrStringError: the value is unset, or a string that is no whole percentage of 64 bits.
     """
     if value is None:
         raise IntOrStringError("nil value for IntOrString")
@@ -23,7 +22,9 @@ def scaled_value(value: int | str | None, total: int, *, round_up: bool) -> int:
         return value
     if not value.endswith("%"):
         raise IntOrStringError("invalid value for IntOrString: invalid type: string is not a percentage")
-    if not _INTEGER.match(value[:-1]):
+    match = _PERCENTAGE.match(value)
+    percent = int(match[1] + match[2]) if match else 2**63
+    if not -(2**63) <= percent < 2**63:
         raise IntOrStringError(f'invalid value for IntOrString: invalid value "{value}"')
-    share = Fraction(int(value[:-1]) * total, 100)
+    share = float(percent) * total / 100
     return ceil(share) if round_up else floor(share)

@@ -11,21 +11,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from kcm.api.types.core import Pod
+from kcm.controllers.pdqsort import pdqsort
 from kcm.controllers.pod_utils import is_active, is_ready, ready_condition
 
 DELETION_COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
 
 _PHASE_ORDINAL = {"Pending": 0, "Unknown": 1, "Running": 2}
-_COST = re.compile(r"(?:-[0-9]+|[1-9][0-9]*|0)\Z", re.ASCII)
+_COST = re.compile(r"(?:(-)0*([0-9]{1,10})|[1-9][0-9]{0,9}|0)\Z", re.ASCII)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 def deletion_cost(annotations: Mapping[str, str]) -> int:
     """The cost in the pod's annotation; 0 for none or nonsense (helpers.go:GetDeletionCostFromPodAnnotations)."""
-    value = annotations.get(DELETION_COST_ANNOTATION, "")
-    if not _COST.match(value):
+    match = _COST.match(annotations.get(DELETION_COST_ANNOTATION, ""))
+    if match is None:
         return 0
-    cost = int(value)
+    cost = -int(match[2]) if match[1] else int(match[0])
     return cost if -(2**31) <= cost < 2**31 else 0
 
 
@@ -118,7 +119,8 @@ def pods_to_delete(
         return list(pods)
     on_node = Counter(pod.spec.node_name for pod in related if is_active(pod))
     candidates = [Candidate(pod, on_node[pod.spec.node_name], now, by_cost=by_cost) for pod in pods]
-    return [candidate.pod for candidate in sorted(candidates)[:count]]
+    pdqsort(candidates)
+    return [candidate.pod for candidate in candidates[:count]]
 
 
 def deletion_age_ratios(pods: Iterable[Pod], chosen: Iterable[Pod], now: datetime) -> list[int]:

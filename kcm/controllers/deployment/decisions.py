@@ -85,7 +85,7 @@ def calculate_status(
         updated_replicas=new_rs.status.replicas if new_rs is not None else 0,
         ready_replicas=get_ready_replica_count_for_replica_sets(all_rss),
         available_replicas=available,
-        unavailable_replicas=max(0, get_replica_count_for_replica_sets(all_rss) - available),
+        unavailable_replicas=max(0, int32(get_replica_count_for_replica_sets(all_rss) - available)),
         terminating_replicas=get_terminating_replica_count_for_replica_sets(all_rss) if terminating_replicas else None,
         collision_count=deployment.status.collision_count,
         conditions=deployment.status.conditions,
