@@ -5,8 +5,10 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from kcm.api.types.core import Pod
+from kcm.api.types.meta import ObjectMeta
 from kcm.clock import REAL
 from kcm.informers.pacing import Pacer
+from kcm.informers.store import Indexer
 from kcm.logs import get_logger
 from kcm.workqueue.queue import Queue, ShutDown
 
@@ -112,6 +114,19 @@ def split_key(key: str) -> tuple[str, str]:
     if len(parts) > 2:
         raise ValueError(f'unexpected key format: "{key}"')
     return (parts[0], parts[1]) if len(parts) == 2 else ("", parts[0])
+
+
+def pods_of(pods: Indexer[Pod], kind: str, owner: ObjectMeta, *, orphans: bool = False) -> list[Pod]:
+    """The pods that an owner controls, and after them the namespace's orphans (controller_utils.go:FilterPodsByOwner).
+
+    Raises:
+        ValueError: the owner lacks what identifies it.
+    """
+    for part, value in (("namespace", owner.namespace), ("name", owner.name), ("uid", owner.uid), ("kind", kind)):
+        if not value:
+            raise ValueError(f"no owner {part} provided")
+    found = pods.by_index(POD_CONTROLLER_INDEX, pod_index_key(owner.namespace, kind, owner.name, owner.uid))
+    return found + pods.by_index(POD_CONTROLLER_INDEX, pod_index_key(owner.namespace)) if orphans else found
 
 
 def pod_index_key(namespace: str, kind: str = "", name: str = "", uid: str = "") -> str:

@@ -1,5 +1,6 @@
 """The ReplicaSet controller against an API server in memory."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from kcm.consistency import NoConsistencyStore, RealConsistencyStore
 from kcm.controllers.pod_control import RealPodControl
 from kcm.controllers.replicaset.replica_set import ReplicaSetController
 from kcm.events.recorder import FakeRecorder
+from kcm.expectations import ControllerExpectations
 from kcm.informers.shared_informer import SharedInformer
 from kcm.workqueue.queue import Queue
 from tests.clocks import START, FakeClock
@@ -118,7 +120,7 @@ def labelled(name: str, *, app: str = "web", ready: bool = True, deleted: bool =
 
 async def world(replicas: int, pods: int = 0, **options: Any) -> World:
     """A world with one ReplicaSet, its pods, and caches that know them."""
-    of_controller = {"burst_replicas", "consistent", "terminating_replicas"} & options.keys()
+    of_controller = {"burst_replicas", "consistent", "metrics", "terminating_replicas"} & options.keys()
     made = World(**{key: options.pop(key) for key in of_controller})
     status = {"replicas": pods, **options.pop("status", {})}
     made.api.seed(REPLICA_SETS, replica_set_document(replicas=replicas, status=status, **options))
@@ -415,3 +417,185 @@ async def test_a_pod_that_becomes_ready_wakes_its_owner_again_later() -> None:
     w.api.change(PODS, "p", _touch)
     await w.deliver()
     assert delays == [30]
+
+
+# More of what a sync does
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.ratios: list[float] = []
+        self.skips: list[tuple[str, str]] = []
+
+    def sorting_deletion_age_ratio(self, ratio: float) -> None:
+        self.ratios.append(ratio)
+
+    def stale_sync_skip(self, *, group: str, resource: str) -> None:
+        self.skips.append((group, resource))
+
+
+@pytest.mark.row("R-012", "R-013", "R-014")
+async def test_every_event_of_a_replica_set_wakes_it() -> None:
+    w = await world(1)
+    assert w.queued(), "added"
+    known = w.replica_sets.store.get(KEY)
+    assert known is not None
+    w.controller._replica_set_updated(known, known)
+    assert w.queued(), "a resync, although nothing changed"
+    w.controller.expectations.expect_creations(KEY, 3)
+    again = msgspec.structs.replace(known, metadata=msgspec.structs.replace(known.metadata, uid="another"))
+    w.controller._replica_set_updated(known, again)
+    assert w.queued()
+    assert w.controller.expectations.get(KEY) is None, "another object of the same name"
+
+
+@pytest.mark.row("R-038")
+async def test_expectations_that_expire_wake_nobody_but_are_no_longer_waited_for() -> None:
+    w = await world(2)
+    await w.sync()
+    w.queued()
+    w.clock.seconds += 301
+    assert not w.queued()
+    assert CREATE in await w.sync()
+
+
+@pytest.mark.row("R-053", "R-158")
+async def test_creations_and_adoptions_are_remembered_until_the_cache_has_them() -> None:
+    w = await world(1, consistent=True, status={"terminatingReplicas": 0, "replicas": 1})
+    w.api.seed(PODS, labelled("orphan", owner=None))
+    await w.deliver()
+    assert "PATCH pods/orphan" in await w.sync()
+    with pytest.raises(Exception, match=r"for group resource pods$"):
+        await w.sync()
+    await w.deliver()
+    await w.sync()
+
+
+@pytest.mark.row("R-090", "R-091", "R-191")
+async def test_pods_of_siblings_are_related_each_once() -> None:
+    w = await world(0)
+    for name in ("web-2", "web-3"):
+        document = replica_set_document(name, owner="other" if name == "web-3" else "web")
+        document["spec"]["selector"] = {"matchLabels": {"app": name}}
+        if name == "web-2":
+            document["metadata"]["deletionTimestamp"] = format_time(START)
+        w.api.seed(REPLICA_SETS, document)
+        w.api.seed(PODS, labelled(f"of-{name}", app=name, owner=name))
+    w.api.seed(PODS, labelled("both", owner="elsewhere"))
+    await w.deliver()
+    one = w.replica_sets.store.get(KEY)
+    assert one is not None
+    assert {pod.metadata.name for pod in w.controller._related_pods(one)} == {"both", "of-web-2"}
+    alone = msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, owner_references=()))
+    assert w.controller._related_pods(alone) == []
+
+
+@pytest.mark.row("R-111")
+async def test_a_sync_that_waits_for_its_creations_takes_the_failure_back() -> None:
+    failing = {"conditions": [{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}]}
+    w = await world(2, status=failing)
+    w.controller.expectations.expect_creations(KEY, 1)
+    assert await w.sync() == ["PUT replicasets/web-1/status"]
+    assert "conditions" not in w.status
+
+
+@pytest.mark.row("R-114")
+async def test_the_generation_that_was_synced_is_written_also_on_a_fresh_read() -> None:
+    w = await world(0)
+    w.api.change(REPLICA_SETS, "web-1", lambda doc: doc["spec"].update(paused=True))
+    await w.deliver()
+    w.api.change(REPLICA_SETS, "web-1", lambda doc: doc["spec"].update(minReadySeconds=7))
+    assert await w.sync() == [
+        "PUT replicasets/web-1/status",
+        "GET replicasets/web-1",
+        "PUT replicasets/web-1/status",
+    ]
+    assert w.status["observedGeneration"] == 2
+    assert w.api.one(REPLICA_SETS, "web-1").metadata.generation == 3
+
+
+@pytest.mark.row("R-055", "R-116")
+async def test_only_the_status_of_a_replica_set_is_written_and_the_cache_stays_as_it_was() -> None:
+    w = await world(2, pods=3)
+    before = w.replica_sets.store.get(KEY)
+    assert before is not None
+    raw = before.raw
+    calls = [call for call in await w.sync() if "replicasets" in call]
+    assert calls == ["PUT replicasets/web-1/status"]
+    assert w.replica_sets.store.get(KEY) is before
+    assert before.raw == raw
+    body = w.api.one(REPLICA_SETS, "web-1").document()
+    assert body["metadata"]["ownerReferences"] == [owner_reference("web")]
+
+
+@pytest.mark.row("R-121")
+@pytest.mark.looptime
+async def test_the_earliest_wake_up_wins() -> None:
+    queue = Queue("")
+    queue.add_after(KEY, 30)
+    queue.add_after(KEY, 10)
+    queue.add_after(KEY, 20)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    queue.done(await queue.get())
+    assert loop.time() - started == pytest.approx(10)
+    queue.shut_down()
+
+
+@pytest.mark.row("R-123", "R-125")
+async def test_metrics_tell_of_ages_at_deletion_and_of_refused_syncs() -> None:
+    metrics = Metrics()
+    w = await world(1, consistent=True, metrics=metrics)
+    for name in ("old", "young"):
+        pod = labelled(name)
+        pod["metadata"]["creationTimestamp"] = format_time(START)
+        w.api.seed(PODS, pod)
+    w.clock.seconds += 400
+    await w.deliver()
+    await w.sync()
+    assert metrics.ratios == [1]
+    with pytest.raises(Exception, match="read version"):
+        await w.sync()
+    assert metrics.skips == [("apps", "replicasets")]
+
+
+@pytest.mark.row("R-155")
+async def test_a_name_that_is_taken_is_a_failure_like_any_other() -> None:
+    w = await world(2)
+    w.api.fail("POST", "pods", refusal(409, "AlreadyExists", "taken"))
+    with pytest.raises(StatusError, match="taken"):
+        await w.sync()
+    assert w.events == ["Warning FailedCreate: Error creating: taken"]
+    assert w.controller.expectations.satisfied(KEY)
+
+
+@pytest.mark.row("R-175")
+async def test_an_empty_selector_claims_everything_but_wakes_for_no_orphan() -> None:
+    w = await world(1, selector={})
+    w.queued()
+    w.api.seed(PODS, labelled("orphan", owner=None))
+    await w.deliver()
+    assert not w.queued()
+    assert "PATCH pods/orphan" in await w.sync()
+
+
+@pytest.mark.row("R-181")
+async def test_a_pod_that_arrives_after_the_expectations_were_checked_is_counted() -> None:
+    w = await world(1)
+
+    class Late(ControllerExpectations):
+        def satisfied(self, key: str) -> bool:
+            answer = super().satisfied(key)
+            w.pods.store.put(PODS.decode(msgspec.json.encode(labelled("late"))))
+            return answer
+
+    w.controller.expectations = Late(clock=w.clock)
+    assert CREATE not in await w.sync()
+
+
+@pytest.mark.row("R-211")
+async def test_ranking_leaves_the_cache_alone() -> None:
+    w = await world(1, pods=4)
+    before = list(w.pods.store)
+    await w.sync()
+    assert list(w.pods.store) == before

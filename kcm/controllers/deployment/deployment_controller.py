@@ -19,7 +19,7 @@ from kcm.controllers.controller import (
     Controller,
     SyncMetrics,
     pod_controller_index,
-    pod_index_key,
+    pods_of,
     split_key,
 )
 from kcm.controllers.deployment.recreate import PodMap, rollout_recreate
@@ -221,9 +221,4 @@ class DeploymentController(Controller):
         return await manager.claim(self._replica_sets.list(meta.namespace))
 
     def _pods_of(self, rs_list: Sequence[ReplicaSet]) -> PodMap:
-        return {
-            meta.uid: self._pods.by_index(
-                POD_CONTROLLER_INDEX, pod_index_key(meta.namespace, REPLICA_SETS.kind, meta.name, meta.uid)
-            )
-            for meta in (rs.metadata for rs in rs_list)
-        }
+        return {rs.metadata.uid: pods_of(self._pods, REPLICA_SETS.kind, rs.metadata) for rs in rs_list}

@@ -21,7 +21,7 @@ from kcm.controllers.controller import (
     Controller,
     SyncMetrics,
     pod_controller_index,
-    pod_index_key,
+    pods_of,
     split_key,
 )
 from kcm.controllers.owners import last_known, resolve, selecting, valid_selector
@@ -210,7 +210,7 @@ class ReplicaSetController(Controller):
             self._log.error("Error converting pod selector to selector", replicaSet=key, err=error)
             return
 
-        owned_or_orphaned = self._list_pods(replica_set)
+        owned_or_orphaned = pods_of(self._pods, self._resource.kind, replica_set.metadata, orphans=True)
         active = await self._claim(replica_set, selector, [pod for pod in owned_or_orphaned if is_active(pod)])
         terminating = (
             sum(_claimed(pod, replica_set, selector) for pod in owned_or_orphaned if is_terminating(pod))
@@ -233,13 +233,6 @@ class ReplicaSetController(Controller):
         if written.spec.min_ready_seconds > 0 and written.status.ready_replicas != written.status.available_replicas:
             check = min_next_availability_check(active, written.spec.min_ready_seconds, now, self._clock)
             self.queue.add_after(key, written.spec.min_ready_seconds if check is None else check)
-
-    def _list_pods(self, replica_set: ReplicaSet) -> list[Pod]:
-        meta = replica_set.metadata
-        owned = self._pods.by_index(
-            POD_CONTROLLER_INDEX, pod_index_key(meta.namespace, self._resource.kind, meta.name, meta.uid)
-        )
-        return owned + self._pods.by_index(POD_CONTROLLER_INDEX, pod_index_key(meta.namespace))
 
     async def _claim(self, replica_set: ReplicaSet, selector: Selector, pods: Sequence[Pod]) -> list[Pod]:
         meta = replica_set.metadata
