@@ -134,7 +134,8 @@ def _table(rollout: Rollout) -> "RenderableType":
     least, most = rollout.bounds
     table = Table(title=f"Deployment {NAMESPACE}/{NAME}", caption=f"at least {least} available, at most {most} pods")
     for column in ("ReplicaSet", "image", "wanted", "pods", "available", ""):
-        table.add_column(column, justify="right" if column in {"wanted", "pods", "available"} else "left")
+        right = column in {"wanted", "pods", "available"}
+        table.add_column(column, justify="right" if right else "left", min_width=0 if column else most)
     for rs in rollout.replica_sets:
         image = rs.spec.template.spec["containers"][0]["image"].rpartition("/")[2]
         bar = "█" * rs.status.available_replicas + "░" * (rs.status.replicas - rs.status.available_replicas)
@@ -207,6 +208,8 @@ async def kcm_process(plane: ControlPlane, port: int, log: Path) -> AsyncIterato
             f"--secure-port={port}",
             stdout=output,
             stderr=output,
+            # Ctrl-C is for the demo, which then stops kcm in order.
+            start_new_session=True,
         )
     try:
         yield process
@@ -307,6 +310,7 @@ def main() -> int:
     try:
         asyncio.run(demo(once=arguments.once))
     except KeyboardInterrupt:
+        print("\nstopped")  # noqa: T201
         return 0
     except DemoError as error:
         print(f"demo failed: {error}", file=sys.stderr)  # noqa: T201
