@@ -6,6 +6,7 @@ make (`call_soon_threadsafe`).
 """
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -61,6 +62,7 @@ class ControlThread:
         self._up: Future[None] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
+        self._stopped = False
         self._thread = threading.Thread(target=self._run, name="kcm-control", daemon=True)
 
     async def start(self) -> None:
@@ -74,8 +76,10 @@ class ControlThread:
 
     async def stop(self) -> None:
         """Cancel what runs and wait until it ended."""
-        if self._loop is not None and self._task is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._task.cancel)
+        self._stopped = True
+        if self._loop is not None and self._task is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended by itself, and closed its loop
+                self._loop.call_soon_threadsafe(self._task.cancel)
         if self._thread.ident is not None:
             await asyncio.to_thread(self._thread.join)
 
@@ -95,5 +99,7 @@ class ControlThread:
     async def _supervise(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
+        if self._stopped:  # before there was anything to cancel
+            return
         async with AsyncExitStack() as stack:
             await self._main(stack, lambda: self._up.set_result(None))

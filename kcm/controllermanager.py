@@ -5,7 +5,6 @@ loop is the caller's; the control thread serves and renews the Lease. This modul
 """
 
 import asyncio
-import contextlib
 import os
 import platform
 import random
@@ -50,6 +49,10 @@ class ManagerError(Exception):
     """The manager cannot start or go on; the text says why."""
 
 
+# What says by itself why everything ends; whatever else breaks is told with all that broke.
+_REASONS = (ManagerError, ServingError, ConfigError, FencedError, LeadershipLostError)
+
+
 class ControllerManager:
     """Serves, leads, and runs controllers until it is cancelled.
 
@@ -80,6 +83,7 @@ class ControllerManager:
         self._identity = f"{socket.gethostname()}_{uuid.uuid4()}"
         self._server: SecureServer
         self._elector: LeaderElector | None = None
+        self._led = False
         self._informers: SharedInformerFactory | None = None
         self._controllers: list[Controller] = []
         self._running = asyncio.Event()
@@ -87,13 +91,12 @@ class ControllerManager:
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self.run(), name="controller manager")
-        running = asyncio.create_task(self._running.wait())
+        self._task.add_done_callback(lambda _: self._running.set())
         try:
-            await asyncio.wait({self._task, running}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            running.cancel()
-            if not self._running.is_set():
-                self._task.cancel()
+            await self._running.wait()
+        except asyncio.CancelledError:
+            await self.__aexit__()
+            raise
         if self._task.done():
             await self._task
         return self
@@ -101,11 +104,16 @@ class ControllerManager:
     async def __aexit__(self, *_: object) -> None:
         if self._task is None:
             return
-        if self._task.done():
-            await self._task
         self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.wait({self._task})
+        if not self._task.cancelled():
             await self._task
+
+    async def wait(self) -> None:
+        """Inside the context: return or raise, as `run`, once the manager has ended by itself."""
+        if self._task is None:
+            raise RuntimeError("the manager was not entered")
+        await asyncio.shield(self._task)
 
     async def run(self) -> NoReturn:
         """Lead and control until cancelled; then stop controllers, informers, election and serving, in this order.
@@ -124,9 +132,7 @@ class ControllerManager:
             loop.call_soon_threadsafe(_settle, leading, None)
 
         def on_end(error: BaseException | None) -> None:
-            if isinstance(error, LeadershipLostError) and self._on_lost is not None:
-                self._on_lost(error)
-            elif error is not None:
+            if error is not None:
                 loop.call_soon_threadsafe(_settle, ended, error)
 
         control = ControlThread(lambda stack, up: self._control(stack, up, on_leading), on_end=on_end)
@@ -137,6 +143,11 @@ class ControllerManager:
                 tasks.create_task(_never_ends(ended), name="control thread")
                 await leading
                 await self._lead()
+        except BaseExceptionGroup as group:
+            for cause in _leaves(group):
+                if isinstance(cause, _REASONS):
+                    raise cause from None
+            raise
         finally:
             ended.cancel()
             await control.stop()
@@ -186,7 +197,12 @@ class ControllerManager:
         )
         server.add_checks(healthz={"leaderElection": self._check_leader})
         up()
-        await self._elector.run(on_leading)
+        try:
+            await self._elector.run(on_leading)
+        except LeadershipLostError as lost:
+            if self._on_lost is not None:
+                self._on_lost(lost)  # right here: what else this thread and the other do may take its time
+            raise
 
     @property
     def _releases(self) -> bool:
@@ -197,8 +213,9 @@ class ControllerManager:
         election = self._options.leader_election
         lease = f"{election.resource_namespace}/{election.resource_name}"
         if identity == self._identity:
+            self._led = True
             _warn_of_displaced(election)
-        elif identity:
+        elif identity and not self._led:
             log.info(
                 "Waiting for a Lease that another holds; to run beside it, choose another Lease and what to run with "
                 "--leader-elect-resource-name=kcm and --controllers",
@@ -242,6 +259,8 @@ class ControllerManager:
                 for descriptor, controller in enabled:
                     controlling.create_task(self._start(descriptor, controller), name=descriptor.name)
                 self._running.set()
+                if not enabled:
+                    await asyncio.Event().wait()  # there may be others that this Lease keeps from acting
         raise ManagerError("all controllers terminated")
 
     async def _build(self, descriptor: ControllerDescriptor, transport: Transport, stack: AsyncExitStack) -> Controller:

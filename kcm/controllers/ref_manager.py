@@ -51,8 +51,12 @@ def fetch_same(get: Callable[[], Awaitable[T]], kind: str, owner: ObjectMeta) ->
     return fetch
 
 
+def _anything(_: Object) -> bool:
+    return True
+
+
 class RefManager(Generic[T]):
-    """Claims objects for one owner in one sync."""
+    """Claims objects for one owner in one sync: those that its selector matches and that may belong to it."""
 
     def __init__(
         self,
@@ -64,6 +68,7 @@ class RefManager(Generic[T]):
         selector: Selector,
         patch: Callable[[str, str, bytes], Awaitable[T]],
         can_adopt: Callable[[], Awaitable[None]],
+        may_belong: Callable[[T], bool] = _anything,
     ) -> None:
         self._owner = owner
         self._owner_kind = owner_kind
@@ -72,6 +77,7 @@ class RefManager(Generic[T]):
         self._selector = selector
         self._patch = patch
         self._can_adopt = can_adopt
+        self._may_belong = may_belong
         self._verdict: Exception | None = None
         self._checked = False
 
@@ -96,7 +102,7 @@ class RefManager(Generic[T]):
 
     async def _claim(self, obj: T) -> bool:
         controller = obj.metadata.controller
-        matches = self._selector.matches(obj.metadata.labels)
+        matches = self._selector.matches(obj.metadata.labels) and self._may_belong(obj)
         deleting = self._owner.deletion_timestamp is not None
         if controller is not None:
             if controller.uid != self._owner.uid:

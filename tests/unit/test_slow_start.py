@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kcm.controllers.replicaset.slow_start import run_all, slow_start_batch
+from kcm.controllers.slow_start import run_all, slow_start_batch
 
 
 class Server:
@@ -35,15 +35,15 @@ class Server:
 )
 async def test_batches_double_until_one_fails(count: int, limit: int, calls: int, successes: int) -> None:
     server = Server(limit)
-    done, error = await slow_start_batch(count, server.call)
+    done, errors = await slow_start_batch([server.call] * count)
     assert (server.calls, done) == (calls, successes)
-    assert (error is None) == (successes == count)
+    assert len(errors) == calls - successes
 
 
 @pytest.mark.row("R-072")
 async def test_a_batch_runs_at_once() -> None:
     server = Server(10)
-    await slow_start_batch(10, server.call)
+    await slow_start_batch([server.call] * 10)
     assert server.at_once == [1, 2, 4, 3]
 
 
@@ -69,7 +69,7 @@ async def test_all_calls_end_even_when_some_fail_or_all_are_cancelled() -> None:
         finally:
             ended.append("forever")
 
-    task = asyncio.create_task(slow_start_batch(1, forever))
+    task = asyncio.create_task(slow_start_batch([forever]))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     await asyncio.sleep(0)

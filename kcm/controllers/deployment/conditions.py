@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec.structs import replace
 
 from kcm.api.types.apps import Deployment, DeploymentCondition, DeploymentStatus, ReplicaSetCondition
-from kcm.controllers.deployment.util import MAX_INT32
+from kcm.controllers.deployment.util import MAX_INT32, int32
 
 AVAILABLE = "Available"
 PROGRESSING = "Progressing"
@@ -100,7 +100,7 @@ def deployment_progressing(deployment: Deployment, status: DeploymentStatus) -> 
     before = deployment.status
     return (
         status.updated_replicas > before.updated_replicas
-        or status.replicas - status.updated_replicas < before.replicas - before.updated_replicas
+        or int32(status.replicas - status.updated_replicas) < int32(before.replicas - before.updated_replicas)
         or status.ready_replicas > before.ready_replicas
         or status.available_replicas > before.available_replicas
     )

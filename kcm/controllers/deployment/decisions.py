@@ -90,7 +90,7 @@ def calculate_status(
         collision_count=deployment.status.collision_count,
         conditions=deployment.status.conditions,
     )
-    if available >= deployment.spec.replicas - max_unavailable(deployment):
+    if available >= int32(deployment.spec.replicas - max_unavailable(deployment)):
         condition = new_deployment_condition(
             AVAILABLE, "True", MINIMUM_REPLICAS_AVAILABLE, "Deployment has minimum availability.", now
         )
@@ -157,11 +157,11 @@ def plan_proportional_scaling(deployment: Deployment, active: Sequence[ReplicaSe
     steps: list[Step] = []
     for rs in by_size(active, newest_first=to_add > 0):
         proportion = get_replica_set_proportion(rs, deployment, to_add, added)
-        steps.append((rs, rs.spec.replicas + proportion))
+        steps.append((rs, int32(rs.spec.replicas + proportion)))
         added = int32(added + proportion)
     if steps:
         first, size = steps[0]
-        steps[0] = (first, max(0, size + to_add - added))
+        steps[0] = (first, max(0, int32(size + to_add - added)))
     return steps
 
 

@@ -13,6 +13,7 @@ from kcm.controllers.deployment.util import (
     filter_active_replica_sets,
     get_available_replica_count_for_replica_sets,
     get_replica_count_for_replica_sets,
+    int32,
     min_available,
     new_rs_new_replicas,
 )
@@ -88,7 +89,7 @@ def max_scaled_down(deployment: Deployment, new_rs: ReplicaSet, old_rss: Sequenc
     """
     all_pods = get_replica_count_for_replica_sets([*old_rss, new_rs])
     new_unavailable = new_rs.spec.replicas - new_rs.status.available_replicas
-    return all_pods - min_available(deployment) - new_unavailable
+    return int32(all_pods - min_available(deployment) - new_unavailable)
 
 
 def plan_unhealthy_cleanup(old_rss: Sequence[ReplicaSet], max_cleanup: int) -> CleanupPlan:

@@ -30,7 +30,7 @@ from kcm.controllers.pod_ranking import deletion_age_ratios, pods_to_delete
 from kcm.controllers.pod_utils import is_active, is_ready, is_terminating, min_next_availability_check
 from kcm.controllers.ref_manager import RefManager, fetch_same, recheck_deletion_timestamp
 from kcm.controllers.replicaset.replica_set_utils import calculate_status, needs_update
-from kcm.controllers.replicaset.slow_start import run_all, slow_start_batch
+from kcm.controllers.slow_start import run_all, slow_start_batch
 from kcm.events.recorder import reference_to
 from kcm.expectations import ControllerExpectations
 from kcm.informers.shared_informer import SharedInformer
@@ -283,7 +283,8 @@ class ReplicaSetController(Controller):
                 else:
                     self._wrote_pod(pod)
 
-            created, failure = await slow_start_batch(count, create)
+            created, errors = await slow_start_batch([create] * count)
+            failure = errors[0] if errors else None
         except Exception as error:  # noqa: BLE001 - goes into the status before it is raised
             failure = error
         finally:
