@@ -90,11 +90,12 @@ async def test_a_lost_lease_ends_the_run(ns: Namespace, options: Options) -> Non
 async def test_the_body_can_wait_for_the_end(ns: Namespace, options: Options) -> None:
     election = replace(options.leader_election, lease_duration=3, renew_deadline=2)
     async with leaving_nothing_behind():
+        manager = await ControllerManager(replace(options, leader_election=election)).__aenter__()
+        await ns.patch("leases", "kcm", {"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 3600}})
         with pytest.raises(LeadershipLostError):
-            async with ControllerManager(replace(options, leader_election=election)) as manager:
-                await ns.patch("leases", "kcm", {"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 3600}})
-                with pytest.raises(LeadershipLostError):
-                    await manager.wait()
+            await manager.wait()
+        with pytest.raises(LeadershipLostError):
+            await manager.__aexit__()
 
 
 async def test_a_start_without_a_server_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
