@@ -54,6 +54,7 @@ class Api:
     watches: list[list[bytes | Exception | asyncio.Event | float]]
     lists: list[Page[Pod] | Exception] = field(default_factory=list)
     requests: list[dict[str, str]] = field(default_factory=list)
+    limits: list[int] = field(default_factory=list)
     idle: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
@@ -61,7 +62,7 @@ class Api:
         self, _: Resource[Pod], *, params: Mapping[str, str], silence: float | None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         assert silence == 180
-        assert 300 <= int(params["timeoutSeconds"]) <= 600
+        self.limits.append(int(params["timeoutSeconds"]))
         self.requests.append({key: value for key, value in params.items() if key != "timeoutSeconds"})
         if not self.watches:
             self.idle.set()
@@ -314,3 +315,49 @@ async def test_resync_repeats_what_is_stored() -> None:
     assert heard.log == ["a@1>1", "a@1>1"]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.row("M-001")
+@pytest.mark.looptime
+async def test_each_watch_has_a_time_limit_of_its_own() -> None:
+    api = Api([[snapshot(5), 2.0], *([bookmark(number)] for number in range(6, 40))])
+    async with informing(api):
+        pass
+    assert all(300 <= limit <= 600 for limit in api.limits)
+    assert len(set(api.limits)) > 10
+
+
+@pytest.mark.row("M-009")
+@pytest.mark.looptime
+async def test_a_stream_that_ends_before_its_closing_bookmark_starts_over_from_nothing() -> None:
+    api = Api([[event("ADDED", document("gone", 1)), 2.0], [snapshot(6, document("a", 2)), 2.0]])
+    async with informing(api) as (informer, heard):
+        assert heard == ["+a@2"]
+        assert [pod.metadata.name for pod in informer.store] == ["a"]
+    assert all("sendInitialEvents" in request for request in api.requests[:2])
+
+
+@pytest.mark.row("M-005", "M-023", "M-029")
+@pytest.mark.looptime
+@pytest.mark.parametrize(("code", "reason", "loud"), [(500, "InternalError", True), (410, "Expired", False)])
+async def test_a_refusal_inside_a_stream_ends_the_round(code: int, reason: str, *, loud: bool) -> None:
+    error = event("ERROR", {"kind": "Status", "code": code, "reason": reason, "message": reason})
+    api = Api([[snapshot(5), 2.0, error], [snapshot(6), 2.0]])
+    started = asyncio.get_running_loop().time()
+    with capture() as records:
+        async with informing(api):
+            assert 2.0 + 0.8 <= asyncio.get_running_loop().time() - started - 2.0 <= 2.0 + 1.6
+    assert "sendInitialEvents" in api.requests[1]
+    assert [record.message for record in records if record.level == "error"] == (["Failed to watch"] if loud else [])
+
+
+@pytest.mark.row("M-030")
+@pytest.mark.looptime
+async def test_a_filled_cache_is_told_once_at_verbosity_2() -> None:
+    api = Api(
+        [[snapshot(5), 2.0], [bookmark(6)], [event("ERROR", {"code": 410, "reason": "Expired"})], [snapshot(7), 2.0]]
+    )
+    with capture(verbosity=2) as records:
+        async with informing(api):
+            pass
+    assert [record.message for record in records if record.message == "Caches populated"] == ["Caches populated"]
