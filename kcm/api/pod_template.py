@@ -1,47 +1,29 @@
-"""Pod templates: whether two are the same, and the short hash that names what is made from one.
+"""Pod templates: whether two are the same, and what is named or stored by their content.
 
-Follows pkg/controller/deployment/util/deployment_util.go:EqualIgnoreHash and pkg/controller/controller_utils.go:ComputeHash.
+Follows pkg/controller/deployment/util/deployment_util.go:EqualIgnoreHash, pkg/controller/controller_utils.go:ComputeHash and
+pkg/controller/statefulset/stateful_set_utils.go:getPatch.
 
-The reference compares decoded structs *semantically*: unset and empty lists and maps are equal, quantities count by value, an
-empty struct behind a pointer is not an absent one. Here both templates are brought into one normal form of their JSON. That is
-the same as long as both come from one API server, which writes every other field in one way only (zero values left out or
-always there, depending on the field); fields that this code does not know are compared as they are. The few names below are
-those fields of a v1.37 template whose emptiness or notation does not count; each name has one meaning wherever it occurs,
-except the pod's own `resources`, which is a pointer while a container's is not.
+All three see a template as v1.37 knows it (`kcm.api.pod_template_types`): a field that only a newer server has, and fills in
+everywhere, is no difference, enters no hash and no stored revision, and so starts no rollout. What is sent to a server is
+built from the JSON that came from one, with all its fields.
 
-The hash is no part of that comparison. It ends the name of a ReplicaSet, labels its pods and tells one set's pods from
-another's; the new ReplicaSet of a Deployment is found by the template itself. The stock controller hashes a textual dump of Go
-structs, so its hashes have other values, and that is harmless: a set that it named stays the new one, and no rollout begins
-when kcm takes over or hands back. All that a hash must do is to stay the same for the same template and collision count; where
-two templates share one, the collision count tells them apart.
+The hash ends the name of a ReplicaSet, labels its pods and tells one set's pods from another's. It is no part of the
+comparison: the new ReplicaSet of a Deployment is found by the template itself.
 """
 
 import hashlib
-import re
-from fractions import Fraction
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
+from kcm.api.pod_template_defaults import set_defaults
+from kcm.api.pod_template_types import Type, type_named
 from kcm.api.types.meta import Document, Whole
 
 #: The label that carries the hash (apps/v1 DefaultDeploymentUniqueLabelKey).
 POD_TEMPLATE_HASH = "pod-template-hash"
-
-_MAPS = frozenset(
-    {"annotations", "labels", "matchLabels", "nodeSelector", "options", "userAnnotations", "volumeAttributes"}
-)
-_RESOURCE_LISTS = frozenset({"limits", "overhead", "requests"})
-#: Structs that are there even if nothing is set in them.
-_VALUE_STRUCTS = frozenset({"metadata", "podAffinityTerm", "preference", "resources", "spec"})
-
-_QUANTITY = re.compile(r"([+-]?[0-9]+\.?[0-9]*|[+-]?\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3}|)\Z", re.ASCII)
-_SUFFIXES = {
-    **{suffix: Fraction(10) ** power for suffix, power in zip("num", (-9, -6, -3), strict=True)},
-    **{suffix: Fraction(1000) ** power for power, suffix in enumerate(("", "k", "M", "G", "T", "P", "E"))},
-    **{suffix: Fraction(1024) ** power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)},
-}
 
 _SAFE_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
@@ -69,7 +51,11 @@ def with_hash_label(template: Document, pod_template_hash: str | None) -> Docume
 
 
 def equal_ignore_hash(first: Whole, second: Whole) -> bool:
-    """Whether the pod templates of two objects are semantically equal, apart from the hash label."""
+    """Whether the pod templates of two objects are semantically equal, apart from the hash label.
+
+    Raises:
+        ValueError: A template does not have the types that the API promises.
+    """
     return _fingerprint(first.raw) == _fingerprint(second.raw)
 
 
@@ -77,16 +63,46 @@ def compute_hash(owner: Whole, collision_count: int | None) -> str:
     """The hash of an object's template, at most ten characters that are safe in names.
 
     Args:
-        owner: The object with the template; its hash label does not count.
+        owner: The object with the template.
         collision_count: Another count gives another hash; none and 0 differ.
+
+    Raises:
+        ValueError: The template does not have the types that the API promises.
     """
-    data = normal_form(template_document(owner))
+    data = dump(template_document(owner)).encode()
     if collision_count is not None:
         data += collision_count.to_bytes(4, "little", signed=True) + bytes(4)
     value = 0x811C9DC5
     for byte in data:
         value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
     return safe_encode_string(str(value))
+
+
+def revision_data(stateful_set_document: Document, *, with_defaults: bool = False) -> bytes:
+    """The data of a StatefulSet's ControllerRevision: a patch that puts its pod template back, byte for byte the reference's.
+
+    Args:
+        stateful_set_document: Only its template counts.
+        with_defaults: Fill in first what an API server does.
+
+    Raises:
+        ValueError: The template does not have the types that the API promises.
+    """
+    template = (stateful_set_document.get("spec") or {}).get("template")
+    return _revision_data(msgspec.json.encode(template), with_defaults)
+
+
+def equal_with_defaults(current: Document, stored: Document) -> bool:
+    """Whether a template stored in a revision gives a StatefulSet's current one, once an API server has filled it in.
+
+    Then nothing has changed since, though the revision comes from a server that knew fewer defaults or wrote them differently
+    (pkg/controller/statefulset/stateful_set_control.go:setMatchesLatestExistingRevision).
+
+    Raises:
+        ValueError: A template does not have the types that the API promises.
+    """
+    wanted = revision_data({"spec": {"template": current}})
+    return revision_data({"spec": {"template": stored}}, with_defaults=True) == wanted
 
 
 def safe_encode_string(text: str) -> str:
@@ -96,12 +112,15 @@ def safe_encode_string(text: str) -> str:
 
 def normal_form(template: Document) -> bytes:
     """JSON that two templates share if and only if they are semantically equal, apart from the hash label."""
-    metadata = _struct(with_hash_label(template, None)["metadata"])
-    spec = template.get("spec") or {}
-    normal = _struct(spec)
-    if (resources := spec.get("resources")) is not None:
-        normal["resources"] = _struct(resources)  # even if empty
-    return msgspec.json.encode({"metadata": metadata, "spec": normal}, order="sorted")
+    kind = _pod_template()
+    normal = kind.normal(kind.decode(with_hash_label(template, None)))
+    return msgspec.json.encode(normal, order="sorted")
+
+
+def dump(template: Document) -> str:
+    """The text of a template that its hash is made from."""
+    kind = _pod_template()
+    return f"({kind.name}){kind.dump(kind.decode(template))}"
 
 
 @lru_cache(maxsize=2048)
@@ -110,33 +129,29 @@ def _fingerprint(raw: bytes) -> bytes:
     return hashlib.sha256(normal_form(template_document(Whole(raw=raw)))).digest()
 
 
-def _struct(fields: Document) -> Document:
-    normal = {name: _field(name, value) for name, value in fields.items()}
-    return {name: value for name, value in normal.items() if value is not None}
+@lru_cache(maxsize=256)
+def _revision_data(template: bytes, with_defaults: bool) -> bytes:
+    kind = _pod_template()
+    value = kind.decode(msgspec.json.decode(template))
+    if with_defaults:
+        set_defaults(value)
+    document = {**kind.encode(value), "$patch": "replace"}
+    text = msgspec.json.encode({"spec": {"template": _with_floats(document)}}, order="sorted").decode()
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text.encode()
 
 
-def _field(name: str, value: Any) -> Any:
-    """A field's normal form, None where it is as good as absent."""
-    if isinstance(value, list):
-        return [_struct(item) if isinstance(item, dict) else item for item in value] or None
+def _pod_template() -> Type:
+    return type_named("v1.PodTemplateSpec")
+
+
+def _with_floats(value: Any) -> Any:
+    """JSON after its numbers were 64-bit floats, of which Go writes as many digits as tell them apart."""
     if isinstance(value, dict):
-        if name in _MAPS:
-            return value or None
-        if name in _RESOURCE_LISTS:
-            return {key: _quantity(amount) for key, amount in value.items()} or None
-        return _struct(value) or (None if name in _VALUE_STRUCTS else {})
-    if name == "sizeLimit":
-        return _quantity(value)
-    if name == "divisor":
-        return None if (amount := _quantity(value)) == "0" else amount
+        return {key: _with_floats(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_floats(item) for item in value]
+    if type(value) is int and abs(value) > 2**53:
+        return int(Decimal(repr(float(value))))
     return value
-
-
-def _quantity(text: Any) -> Any:
-    """A quantity by its exact value; what is none, as it is."""
-    match = _QUANTITY.match(text) if isinstance(text, str) else None
-    if match is None:
-        return text
-    number, suffix = match.groups()
-    scale = _SUFFIXES[suffix] if suffix in _SUFFIXES else Fraction(10) ** int(suffix[1:])
-    return str(Fraction(number) * scale)

@@ -320,7 +320,8 @@ async def test_resync_repeats_what_is_stored() -> None:
 @pytest.mark.row("M-001")
 @pytest.mark.looptime
 async def test_each_watch_has_a_time_limit_of_its_own() -> None:
-    api = Api([[snapshot(5), 2.0], *([bookmark(number)] for number in range(6, 40))])
+    api = Api([[snapshot(5), 2.0]])
+    api.watches += [[bookmark(number)] for number in range(6, 40)]
     async with informing(api):
         pass
     assert all(300 <= limit <= 600 for limit in api.limits)
