@@ -1,0 +1,1 @@
+// Lets internals.go declare functions without a body.
