@@ -211,7 +211,9 @@ def claiming(random: Random, made: Document) -> None:
     if chance(random, 0.1):
         made["deployment"]["spec"]["selector"] = make.selector(random) or {}
     if chance(random, 0.3):
-        gone = random.choice(({"uid": "uid-another"}, {"deletionTimestamp": make.past(random)}, {"labels": {}}))
+        gone: Document = random.choice(
+            ({"uid": "uid-another"}, {"deletionTimestamp": make.past(random)}, {"generation": 9})
+        )
         made["live"] = {**made["deployment"], "metadata": {**meta, **gone}}
     others: list[Document] = [{**_OWNER, "uid": "uid-other"}, {**_OWNER, "controller": False}]
     for rs in made["replicaSets"]:
