@@ -4,13 +4,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kcm.api.client import Client
-from kcm.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS
+from kcm.api.pod_template import equal_with_defaults
+from kcm.api.resources import (
+    CONTROLLER_REVISIONS,
+    DEPLOYMENTS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+)
 from kcm.consistency import ConsistencyStore, NoConsistencyStore, RealConsistencyStore
 from kcm.controllers.controller import Controller
 from kcm.controllers.deployment.deployment_controller import DeploymentController
 from kcm.controllers.pod_control import RealPodControl
 from kcm.controllers.replicaset.replica_set import ReplicaSetController
 from kcm.controllers.replication.conversion import REPLICATION_CONTROLLERS
+from kcm.controllers.statefulset.stateful_set import StatefulSetController
 from kcm.events.recorder import EventRecorder
 from kcm.features import FeatureGates
 from kcm.informers.factory import SharedInformerFactory
@@ -67,6 +76,7 @@ def _replica_set(context: ControllerContext) -> Controller:
                 REPLICA_SETS.group_resource: lambda: replica_sets.store.resource_version,
             }
         )
+    context.metrics.replica_set.register()
     return ReplicaSetController(
         client=context.client,
         replica_sets=replica_sets,
@@ -98,6 +108,36 @@ def _replication_controller(context: ControllerContext) -> Controller:
     )
 
 
+def _stateful_set(context: ControllerContext) -> Controller:
+    stateful_sets, pods = context.informers.informer(STATEFUL_SETS), context.informers.informer(PODS)
+    claims = context.informers.informer(PERSISTENT_VOLUME_CLAIMS)
+    consistency: ConsistencyStore = NoConsistencyStore()
+    if context.features.enabled("StaleControllerConsistencyStatefulSet"):
+        consistency = RealConsistencyStore(
+            {
+                PODS.group_resource: lambda: pods.store.resource_version,
+                PERSISTENT_VOLUME_CLAIMS.group_resource: lambda: claims.store.resource_version,
+                STATEFUL_SETS.group_resource: lambda: stateful_sets.store.resource_version,
+            }
+        )
+    semantic = context.features.enabled("StatefulSetSemanticRevisionComparison")
+    return StatefulSetController(
+        client=context.client,
+        stateful_sets=stateful_sets,
+        pods=pods,
+        claims=claims,
+        revisions=context.informers.informer(CONTROLLER_REVISIONS),
+        recorder=context.recorder,
+        queue=context.queue("statefulset"),
+        consistency=consistency,
+        metrics=context.metrics.stateful_set,
+        sync_metrics=context.metrics.sync,
+        max_unavailable=context.features.enabled("MaxUnavailableStatefulSet"),
+        recreate=context.features.enabled("StatefulSetRecreateStrategy"),
+        same_template=equal_with_defaults if semantic else None,
+    )
+
+
 #: The controllers that kcm has, in the order in which they are built.
 DESCRIPTORS = (
     ControllerDescriptor(
@@ -117,5 +157,11 @@ DESCRIPTORS = (
         client_name="replication-controller",
         build=_replication_controller,
         workers=lambda options: options.workers.concurrent_rc_syncs,
+    ),
+    ControllerDescriptor(
+        name="statefulset-controller",
+        client_name="statefulset-controller",
+        build=_stateful_set,
+        workers=lambda options: options.workers.concurrent_statefulset_syncs,
     ),
 )

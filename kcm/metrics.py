@@ -36,6 +36,7 @@ class Metrics:
         self.workqueue = WorkqueueMetrics(self._registry)
         self.sync = SyncMetrics(self._registry)
         self.replica_set = ReplicaSetMetrics(self._registry)
+        self.stateful_set = StatefulSetMetrics(self._registry)
         self._loop_lag = Histogram(
             "kcm_event_loop_lag_seconds",
             "How much later than asked for an event loop woke up.",
@@ -262,22 +263,68 @@ class ReplicaSetMetrics:
     """Fits `kcm.controllers.replicaset.replica_set.ReplicaSetMetrics`. Follows pkg/controller/replicaset/metrics/metrics.go."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
         self._age_ratio = Histogram(
             "replicaset_controller_sorting_deletion_age_ratio",
             "How many times as old as the youngest ready pod the ready pods were that a scale-down chose.",
             buckets=_exponential_buckets(0.25, 2, 6),
-            registry=registry,
+            registry=None,
         )
         self._stale_syncs = Counter(
             "replicaset_controller_stale_sync_skips_total",
             "Syncs put off because a cache was older than an own write.",
             ["group", "resource"],
-            registry=registry,
+            registry=None,
         )
+
+    def register(self) -> None:
+        """Show them from now on; the controller of ReplicationControllers fills them as well, but does not."""
+        self._registry.register(self._age_ratio)
+        self._registry.register(self._stale_syncs)
 
     def sorting_deletion_age_ratio(self, ratio: float) -> None:
         """A pod was chosen for deletion that is this many times as old as the youngest."""
         self._age_ratio.observe(ratio)
+
+    def stale_sync_skip(self, *, group: str, resource: str) -> None:
+        """A sync was refused because a cache was older than an own write."""
+        self._stale_syncs.labels(group, resource).inc()
+
+
+class StatefulSetMetrics:
+    """Fits `kcm.controllers.statefulset.stateful_set_control.StatefulSetMetrics`.
+
+    Follows pkg/controller/statefulset/metrics/metrics.go. As there, the series of a deleted StatefulSet stay.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        labels = ["statefulset_namespace", "statefulset_name", "pod_management_policy"]
+        self._max_unavailable = Gauge(
+            "statefulset_controller_statefulset_max_unavailable",
+            "How many pods may be unavailable during a rolling update.",
+            labels,
+            registry=registry,
+        )
+        self._unavailable = Gauge(
+            "statefulset_controller_statefulset_unavailable_replicas",
+            "How many slots had no available pod when a rolling update was last to go on.",
+            labels,
+            registry=registry,
+        )
+        self._stale_syncs = Counter(
+            "statefulset_controller_stale_sync_skips_total",
+            "Syncs put off because a cache was older than an own write.",
+            ["group", "resource"],
+            registry=registry,
+        )
+
+    def max_unavailable(self, *, namespace: str, name: str, pod_management_policy: str, pods: int) -> None:
+        """So many pods of a StatefulSet may be unavailable in a rolling update."""
+        self._max_unavailable.labels(namespace, name, pod_management_policy).set(pods)
+
+    def unavailable_replicas(self, *, namespace: str, name: str, pod_management_policy: str, pods: int) -> None:
+        """So many slots of a StatefulSet had no available pod when a rolling update was to go on."""
+        self._unavailable.labels(namespace, name, pod_management_policy).set(pods)
 
     def stale_sync_skip(self, *, group: str, resource: str) -> None:
         """A sync was refused because a cache was older than an own write."""

@@ -21,6 +21,7 @@ IMPLEMENTED_CONTROLLERS: Final = (
     "deployment-controller",
     "replicaset-controller",
     "replicationcontroller-controller",
+    "statefulset-controller",
 )
 
 # Canonical names without their common suffix -controller, each with its alias or "" (names/controller_names.go, app/*.go).

@@ -493,8 +493,9 @@ def condition(document: Document, kind: str) -> Document:
 
 
 def is_ready(document: Document) -> bool:
-    """Whether a pod is ready and stays."""
-    return condition(document, "Ready").get("status") == "True" and "deletionTimestamp" not in document["metadata"]
+    """Whether a pod is ready and stays. One that has failed may still say that it is ready."""
+    runs = document["status"].get("phase") == "Running" and "deletionTimestamp" not in document["metadata"]
+    return runs and condition(document, "Ready").get("status") == "True"
 
 
 def complete(document: Document) -> bool:

@@ -6,9 +6,15 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from kcm.api.types.apps import Deployment, ReplicaSet
+from kcm.api.types.apps import (
+    ControllerRevision,
+    Deployment,
+    ReplicaSet,
+    StatefulSet,
+    decode_controller_revision,
+)
 from kcm.api.types.coordination import Lease
-from kcm.api.types.core import Pod
+from kcm.api.types.core import PersistentVolumeClaim, Pod
 from kcm.api.types.events import Event
 from kcm.api.types.meta import Object, WholeT, decode_whole
 
@@ -57,6 +63,23 @@ REPLICA_SETS: Resource[ReplicaSet] = Resource(
 )
 DEPLOYMENTS: Resource[Deployment] = Resource(
     group="apps", version="v1", plural="deployments", kind="Deployment", decode=_whole(Deployment)
+)
+STATEFUL_SETS: Resource[StatefulSet] = Resource(
+    group="apps", version="v1", plural="statefulsets", kind="StatefulSet", decode=_whole(StatefulSet)
+)
+CONTROLLER_REVISIONS: Resource[ControllerRevision] = Resource(
+    group="apps",
+    version="v1",
+    plural="controllerrevisions",
+    kind="ControllerRevision",
+    decode=decode_controller_revision,
+)
+PERSISTENT_VOLUME_CLAIMS: Resource[PersistentVolumeClaim] = Resource(
+    group="",
+    version="v1",
+    plural="persistentvolumeclaims",
+    kind="PersistentVolumeClaim",
+    decode=_whole(PersistentVolumeClaim),
 )
 LEASES: Resource[Lease] = Resource(
     group="coordination.k8s.io", version="v1", plural="leases", kind="Lease", decode=_whole(Lease)

@@ -262,7 +262,8 @@ def _describe(error: Exception) -> str:
         # aiohttp's own text prints the TLS context as an object.
         cause = error.os_error
         named = cause.errno is not None and not isinstance(cause, ssl.SSLError)
-        return f"cannot connect to {error.host}:{error.port}: {os.strerror(cause.errno or 0) if named else cause}"
+        reason = os.strerror(cause.errno or 0) if named else str(cause) or type(cause).__name__
+        return f"cannot connect to {error.host}:{error.port}: {reason}"
     return str(error) or type(error).__name__
 
 

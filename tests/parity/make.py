@@ -47,7 +47,10 @@ def past(random: Random, *, spread: int = 400) -> str:
     elif kind < 0.8:
         seconds = random.randrange(spread)
     elif kind < 0.95:
-        seconds = 2 ** random.randrange(28) + random.randrange(-1, 2)
+        # Where an age's binary logarithm changes, in seconds or in nanoseconds.
+        seconds = random.choice((2 ** random.randrange(28), 2 ** random.randrange(30, 58) // 10**9)) + random.randrange(
+            -1, 2
+        )
     else:
         seconds = -random.randrange(1, 100)
     return format_time(NOW - timedelta(seconds=seconds))

@@ -207,6 +207,7 @@ def test_election_says_whether_it_leads_and_how_old_the_renewal_is() -> None:
 def test_controllers_count_failures_skips_and_choices() -> None:
     metrics = Metrics()
     sync: SyncMetrics = metrics.sync
+    metrics.replica_set.register()
     replica_set: ReplicaSetMetrics = metrics.replica_set
     sync.sync_failed(controller="deployment", reason="KeyError")
     replica_set.stale_sync_skip(group="apps", resource="replicasets")

@@ -134,7 +134,7 @@ def test_controllers_that_kcm_lacks_are_refused_only_if_nothing_is_left(
     errors = options.validate()
     assert bool(errors) is refused
     if refused:
-        have = "deployment-controller, replicaset-controller, replicationcontroller-controller"
+        have = "deployment-controller, replicaset-controller, replicationcontroller-controller, statefulset-controller"
         assert errors == [f"none of job-controller is in kcm, which has {have}"]
 
 

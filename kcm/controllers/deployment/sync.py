@@ -52,6 +52,7 @@ from kcm.controllers.deployment.decisions import (
 )
 from kcm.controllers.deployment.util import (
     REVISION_ANNOTATION,
+    by_creation,
     find_new_replica_set,
     find_old_replica_sets,
     get_rollback_to,
@@ -130,7 +131,7 @@ class DeploymentSync:
         for replica_set, size in plan.steps:
             await self.scale_replica_set(replica_set, size, force=plan.force)
         if self.deployment.spec.paused and get_rollback_to(self.deployment) is None:
-            await self.cleanup_deployment(old_rss)
+            await self.cleanup_deployment(by_creation(old_rss, newest_first=True))
         await self._sync_deployment_status(new_rs, old_rss)
 
     # The new ReplicaSet

@@ -6,14 +6,15 @@ wrap, revisions are 64-bit, annotations are parsed as Go does, fractions are rou
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cmp_to_key
 
 from msgspec.structs import replace
 
 from kcm.api.intstr import IntOrStringError, scaled_value
 from kcm.api.pod_template import equal_ignore_hash
 from kcm.api.types.apps import Deployment, ReplicaSet, RollingUpdateDeployment
+from kcm.controllers.pdqsort import pdqsort
 from kcm.logs import get_logger
 
 log = get_logger(__name__)
@@ -374,16 +375,23 @@ def by_size(replica_sets: Iterable[ReplicaSet], *, newest_first: bool) -> list[R
 def by_revision(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
     """Lowest revision first; equal and unreadable ones by creation.
 
-    Unreadable ones among others make this no true order; what comes out then depends on the algorithm, there as here.
+    Unreadable ones among others make this no true order. What comes out then depends on the order given and on the algorithm,
+    which is the reference's.
     """
-    return sorted(replica_sets, key=cmp_to_key(_compare_revisions))
+    keys = [_ByRevision(rs) for rs in replica_sets]
+    pdqsort(keys)
+    return [key.replica_set for key in keys]
 
 
-def _compare_revisions(first: ReplicaSet, second: ReplicaSet) -> int:
-    one, other = revision(first), revision(second)
-    if one is None or other is None or one == other:
-        return -1 if _created(first) < _created(second) else 1
-    return -1 if one < other else 1
+@dataclass(frozen=True, slots=True)
+class _ByRevision:
+    replica_set: ReplicaSet
+
+    def __lt__(self, other: "_ByRevision") -> bool:
+        mine, theirs = revision(self.replica_set), revision(other.replica_set)
+        if mine is None or theirs is None or mine == theirs:
+            return _created(self.replica_set) < _created(other.replica_set)
+        return mine < theirs
 
 
 def _created(replica_set: ReplicaSet) -> tuple[datetime, str]:

@@ -1,0 +1,1 @@
+"""The StatefulSet controller: pods that keep their names and their claims."""
