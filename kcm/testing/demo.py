@@ -1,4 +1,4 @@
-"""`make demo`: a control plane, kcm, a Deployment, and a rolling update to watch.
+"""`make demo`: a control plane, kcm, a Deployment and a StatefulSet, and their updates to watch.
 
 Everything shown and checked comes from a watch. The bounds of the update are checked at every change, and what does not
 converge or leaves its bounds makes the exit status 1.
@@ -21,18 +21,21 @@ from kcm.api.client import Client
 from kcm.api.config import load_config
 from kcm.api.credentials import ConfigCredentials
 from kcm.api.intstr import scaled_value
-from kcm.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS
+from kcm.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS, STATEFUL_SETS
 from kcm.api.transport import Transport
 from kcm.api.types.apps import Deployment, ReplicaSet
 from kcm.api.types.core import Pod
 from kcm.informers.factory import SharedInformerFactory
+from kcm.options import IMPLEMENTED_CONTROLLERS
 from kcm.testing.control_plane import ControlPlane
+from kcm.testing.demo_ordered import OrderedRollout, ready
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
-NAMESPACE, NAME = "default", "web"
+NAMESPACE, NAME, ORDERED = "default", "web", "db"
+NAME_LABEL = "app.kubernetes.io/name"
 NEW_IMAGE = "registry.k8s.io/e2e-test-images/agnhost:2.54"
 #: Seconds that each stage may take.
 PATIENCE = 120.0
@@ -60,7 +63,7 @@ class Rollout:
     @property
     def available(self) -> int:
         """Pods that could serve."""
-        return sum(pod.metadata.deletion_timestamp is None and _ready(pod) for pod in self.pods)
+        return sum(ready(pod) for pod in self.pods)
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -91,10 +94,6 @@ class Rollout:
             self.violations.append(f"{self.active} pods, {most} are the most allowed")
 
 
-def _ready(pod: Pod) -> bool:
-    return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
-
-
 class Screen:
     """A table that is redrawn on a terminal; a line for each change elsewhere."""
 
@@ -106,6 +105,12 @@ class Screen:
     def say(self, text: str) -> None:
         """Print a line of progress."""
         print(f"[{time.monotonic() - self._started:5.1f} s] {text}", flush=True)  # noqa: T201
+
+    def tell(self, text: str) -> None:
+        """Print a line if it says something new."""
+        if text != self._last:
+            self._last = text
+            self.say(text)
 
     @asynccontextmanager
     async def showing(self, rollout: Rollout) -> AsyncIterator[Callable[[], None]]:
@@ -122,10 +127,7 @@ class Screen:
         sizes = ", ".join(
             f"{rs.metadata.name} {rs.status.available_replicas}/{rs.spec.replicas}" for rs in rollout.replica_sets
         )
-        line = f"pods {rollout.active:2}  available {rollout.available:2}  ({sizes or 'no ReplicaSet yet'})"
-        if line != self._last:
-            self._last = line
-            self.say(line)
+        self.tell(f"pods {rollout.active:2}  available {rollout.available:2}  ({sizes or 'no ReplicaSet yet'})")
 
 
 def _table(rollout: Rollout) -> "RenderableType":
@@ -151,14 +153,12 @@ class Observer:
 
     def __init__(self, client: Client) -> None:
         self.rollout = Rollout()
+        self.ordered = OrderedRollout()
         self._changed = asyncio.Event()
         factory = SharedInformerFactory(client)
-        self._deployments, self._replica_sets, self._pods = (
-            factory.informer(DEPLOYMENTS),
-            factory.informer(REPLICA_SETS),
-            factory.informer(PODS),
-        )
-        for informer in (self._deployments, self._replica_sets, self._pods):
+        self._deployments, self._replica_sets = factory.informer(DEPLOYMENTS), factory.informer(REPLICA_SETS)
+        self._stateful_sets, self._pods = factory.informer(STATEFUL_SETS), factory.informer(PODS)
+        for informer in (self._deployments, self._replica_sets, self._stateful_sets, self._pods):
             informer.add_handler(on_add=self._look, on_update=self._look, on_delete=self._look)
         self.run = factory.run
 
@@ -171,9 +171,25 @@ class Observer:
         self.rollout.replica_sets = sorted(
             owned, key=lambda rs: (str(rs.metadata.creation_timestamp), rs.metadata.name)
         )
-        self.rollout.pods = self._pods.store.list(NAMESPACE)
+        self.rollout.pods = self._pods_named(NAME)
         self.rollout.check()
+        self.ordered.look(self._stateful_sets.store.get(f"{NAMESPACE}/{ORDERED}"), self._pods_named(ORDERED))
         self._changed.set()
+
+    def _pods_named(self, name: str) -> list[Pod]:
+        return [pod for pod in self._pods.store.list(NAMESPACE) if pod.metadata.labels.get(NAME_LABEL) == name]
+
+    async def wait_ordered(self, what: str, done: Callable[[OrderedRollout], bool], screen: Screen) -> None:
+        """Tell of the StatefulSet until it has reached a state. Raises as `wait`."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not done(self.ordered):
+                    screen.tell(str(self.ordered))
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            raise DemoError(f"{what} did not happen within {PATIENCE:.0f} s") from None
+        screen.tell(str(self.ordered))
 
     async def wait(self, what: str, done: Callable[[Rollout], bool], screen: Screen) -> None:
         """Show the rollout until it has reached a state.
@@ -201,7 +217,7 @@ async def kcm_process(plane: ControlPlane, port: int, log: Path) -> AsyncIterato
             "-m",
             "kcm",
             f"--kubeconfig={plane.kubeconfig}",
-            "--controllers=deployment-controller,replicaset-controller",
+            f"--controllers={','.join(IMPLEMENTED_CONTROLLERS)}",
             "--leader-elect-resource-name=kcm",
             "--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true",
             "--bind-address=127.0.0.1",
@@ -247,6 +263,36 @@ async def story(plane: ControlPlane, observer: Observer, screen: Screen) -> None
     )
 
 
+async def ordered_story(plane: ControlPlane, observer: Observer, screen: Screen) -> None:
+    """Scale the StatefulSet of the examples and update its image; both go in order.
+
+    Raises:
+        DemoError: something did not converge, or happened out of order.
+    """
+    rollout = observer.ordered
+    await observer.wait_ordered("the StatefulSet", lambda r: r.complete, screen)
+    screen.say(f"kubectl scale statefulset/{ORDERED} --replicas=5")
+    await plane.kubectl("scale", f"statefulset/{ORDERED}", "--replicas=5")
+    await observer.wait_ordered("scaling the StatefulSet", lambda r: r.complete and len(r.pods) == 5, screen)
+    screen.say(f"kubectl set image statefulset/{ORDERED} {ORDERED}={NEW_IMAGE}")
+    before = rollout.stateful_set.status.update_revision if rollout.stateful_set else ""
+    await plane.kubectl("set", "image", f"statefulset/{ORDERED}", f"{ORDERED}={NEW_IMAGE}")
+    await observer.wait_ordered(
+        "updating the StatefulSet",
+        lambda r: r.complete and r.stateful_set is not None and r.stateful_set.status.update_revision != before,
+        screen,
+    )
+    if rollout.violations:
+        raise DemoError("the StatefulSet left its order: " + "; ".join(rollout.violations))
+    screen.say("scaled from the lowest pod up and updated from the highest down, one at a time")
+
+
+async def both_stories(plane: ControlPlane, observer: Observer, screen: Screen) -> None:
+    """The Deployment's, then the StatefulSet's. Raises as they do."""
+    await story(plane, observer, screen)
+    await ordered_story(plane, observer, screen)
+
+
 async def demo(*, once: bool) -> None:
     """Run it all.
 
@@ -265,7 +311,7 @@ async def demo(*, once: bool) -> None:
         transport = await stack.enter_async_context(Transport(config.endpoint(), ConfigCredentials(config)))
         observer = Observer(Client(transport, user_agent="kcm-demo"))
         parts = [
-            asyncio.create_task(story(plane, observer, screen)),
+            asyncio.create_task(both_stories(plane, observer, screen)),
             asyncio.create_task(observer.run()),
             asyncio.create_task(process.wait()),
         ]
@@ -276,9 +322,8 @@ async def demo(*, once: bool) -> None:
             await next(part for part in parts if part.done())
             screen.say(f"metrics: https://127.0.0.1:{port}/metrics")
             if not once:
-                screen.say(
-                    f"look around with: export KUBECONFIG={plane.kubeconfig}; kubectl get deployments,replicasets,pods"
-                )
+                screen.say(f"look around with: export KUBECONFIG={plane.kubeconfig}")
+                screen.say("kubectl get deployments,replicasets,statefulsets,pods")
                 screen.say(f"kubectl: {plane.binary('kubectl')}, log of kcm: {log}")
                 screen.say("Ctrl-C stops everything")
                 await parts[2]
