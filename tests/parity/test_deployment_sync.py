@@ -115,7 +115,7 @@ _FOCUSES = [
             "Failed to create new replica set",
             "NewReplicaSetCreated",
             "ReplicaSetCreateError",
-            '"collisionCount":-2147483648',
+            '"collisionCount":2,',
         ],
         marks=pytest.mark.row("D-077", "D-078", "D-081", "D-082", "D-084"),
     ),

@@ -231,9 +231,10 @@ def claiming(random: Random, made: Document) -> None:
 def creating(random: Random, made: Document) -> None:
     """No new ReplicaSet is known, and often the server does not let one be made; its name may be taken."""
     made["deployment"]["spec"]["template"]["spec"]["containers"][0]["image"] = "web:new"
+    if chance(random, 0.4):
+        made["deployment"]["status"]["collisionCount"] = random.choice((0, 1, 1, make.MAX_INT32))
     if chance(random, 0.6):
-        made["refusals"] = [refuse(random, "POST", REPLICA_SETS)]
-        made["refusals"][0]["granted"] = 0
+        made["refusals"] = [{**refuse(random, "POST", REPLICA_SETS), "granted": 0}]
     if not made["replicaSets"] or chance(random, 0.4):
         return
     taken = made["replicaSets"][0]
