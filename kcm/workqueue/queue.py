@@ -95,7 +95,7 @@ class Queue:
         clock: Clock = REAL,
     ) -> None:
         self.name = name
-        self._limiter = limiter or default_controller_rate_limiter(clock=clock)
+        self.limiter = limiter or default_controller_rate_limiter(clock=clock)
         self._metrics: QueueMetrics = metrics if metrics is not None and name else NoQueueMetrics()
         self._clock = clock
         self._queue: deque[str] = deque()
@@ -184,15 +184,15 @@ class Queue:
 
     def add_rate_limited(self, key: str) -> None:
         """Add the key after the delay that the limiter gives it."""
-        self.add_after(key, self._limiter.when(key))
+        self.add_after(key, self.limiter.when(key))
 
     def forget(self, key: str) -> None:
         """Have the limiter forget the key's failures; a delay that runs already goes on."""
-        self._limiter.forget(key)
+        self.limiter.forget(key)
 
     def num_requeues(self, key: str) -> int:
         """How often the key was added with `add_rate_limited` since it was last forgotten."""
-        return self._limiter.num_requeues(key)
+        return self.limiter.num_requeues(key)
 
     def shut_down(self) -> None:
         """Take no more keys and drop the delayed ones; what is queued is still handed out. Ends a drain that waits."""

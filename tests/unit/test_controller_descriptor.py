@@ -85,3 +85,14 @@ async def test_informers_and_their_indexes_are_shared() -> None:
 @pytest.mark.row("R-004")
 def test_a_burst_is_500() -> None:
     assert BURST_REPLICAS == 500
+
+
+@pytest.mark.row("D-024", "R-005", "S-005")
+async def test_a_failing_key_waits_5_ms_and_then_twice_as_long_each_time() -> None:
+    informers, metrics = SharedInformerFactory(FakeApi()), Metrics()
+    for descriptor in DESCRIPTORS:
+        limiter = build(descriptor, informers, metrics).queue.limiter
+        assert [limiter.when("ns/a") for _ in range(6)] == pytest.approx([0.005, 0.01, 0.02, 0.04, 0.08, 0.16])
+        delays = [limiter.when(f"ns/{number}") for number in range(200)]
+        assert delays[:90] == [0.005] * 90, "a burst of 100 for all keys together"
+        assert delays[150] > 1, "then 10 a second"

@@ -68,7 +68,7 @@ async def test_a_waiting_key_is_not_queued_again() -> None:
     assert await drain(queue) == ["a", "b"]
 
 
-@pytest.mark.row("M-086")
+@pytest.mark.row("M-086", "D-031")
 async def test_adds_during_processing_merge_into_one_run_after_done() -> None:
     queue = Queue("test")
     queue.add("a")
@@ -249,7 +249,7 @@ async def test_a_delay_that_is_not_positive_adds_at_once(seconds: float) -> None
     assert len(queue) == 1
 
 
-@pytest.mark.row("M-089")
+@pytest.mark.row("M-089", "D-031", "R-121", "S-041")
 @pytest.mark.looptime
 @pytest.mark.parametrize("delays", [(5, 50), (50, 5)])
 async def test_the_earlier_of_two_deadlines_counts_and_the_later_is_void(delays: tuple[float, float]) -> None:
