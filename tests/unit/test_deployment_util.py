@@ -483,7 +483,7 @@ def test_a_saturated_replica_set_was_meant_to_have_all_pods_and_has_them(
     assert not util.is_saturated(make_deployment(replicas=10), None)
 
 
-@pytest.mark.row("D-112")
+@pytest.mark.row("D-112", "R-166")
 def test_sorting_by_size_puts_equals_in_order_of_creation() -> None:
     small, old, new = (make_replica_set(n, replicas=r, age=a) for n, r, a in (("s", 1, 9), ("o", 5, 5), ("n", 5, 1)))
     twin = make_replica_set("twin", replicas=5, age=5)

@@ -47,7 +47,9 @@ class Api:
         self.reads += 1
         return Pod(metadata=self.fresh)
 
-    async def claim(self, *pods: Pod, owner: ObjectMeta = OWNER) -> list[str]:
+    async def claim(
+        self, *pods: Pod, owner: ObjectMeta = OWNER, may_belong: Callable[[Pod], bool] = lambda _: True
+    ) -> list[str]:
         manager = RefManager(
             owner=owner,
             owner_api_version="apps/v1",
@@ -56,6 +58,7 @@ class Api:
             selector=selector_of(LabelSelector(match_labels={"app": "web"})),
             patch=self.patch,
             can_adopt=recheck_deletion_timestamp(fetch_same(self.get, "ReplicaSet", owner)),
+            may_belong=may_belong,
         )
         return [claimed.metadata.name for claimed in await manager.claim(pods)]
 
@@ -153,3 +156,11 @@ async def test_every_object_is_tried_and_errors_come_as_one(claimed: Callable[[s
         await api.claim(*(claimed(name) for name in "abcd"))
     assert str(caught.value) == "[InternalError!, Conflict!]"
     assert [name for name, _ in api.patches] == ["a", "b", "c", "d"]
+
+
+@pytest.mark.row("R-160")
+async def test_what_may_not_belong_counts_as_not_matching() -> None:
+    api = Api()
+    mine = [pod("good", OURS), pod("bad", OURS), pod("bad-orphan")]
+    assert await api.claim(*mine, may_belong=lambda p: p.metadata.name == "good") == ["good"]
+    assert [name for name, _ in api.patches] == ["bad"], "released when owned, not adopted when not"

@@ -17,6 +17,7 @@ from kcm.controllers.replicaset.replica_set import ReplicaSetController
 from kcm.events.recorder import FakeRecorder
 from kcm.expectations import ControllerExpectations
 from kcm.informers.shared_informer import SharedInformer
+from kcm.logs import capture
 from kcm.workqueue.queue import Queue
 from tests.clocks import START, FakeClock
 from tests.unit.fakes import (
@@ -599,3 +600,15 @@ async def test_ranking_leaves_the_cache_alone() -> None:
     before = list(w.pods.store)
     await w.sync()
     assert list(w.pods.store) == before
+
+
+@pytest.mark.row("R-176")
+async def test_one_pod_is_wanted_unless_said_otherwise_and_only_another_number_is_told() -> None:
+    w = await world(1)
+    w.api.change(REPLICA_SETS, "web-1", lambda doc: doc["spec"].pop("replicas"))
+    with capture() as records:
+        await w.deliver()
+        w.api.change(REPLICA_SETS, "web-1", lambda doc: doc["spec"].update(replicas=3))
+        await w.deliver()
+    told = [record for record in records if record.message == "Another number of pods is wanted"]
+    assert [(record.pairs["oldReplicas"], record.pairs["newReplicas"]) for record in told] == [(1, 3)]

@@ -131,6 +131,9 @@ class ReplicaSetController(Controller):
     def _replica_set_updated(self, old: ReplicaSet, new: ReplicaSet) -> None:
         if old.metadata.uid != new.metadata.uid:
             self._replica_set_deleted(Tombstone(old.metadata.key, old))
+        if old.spec.replicas != new.spec.replicas:
+            wanted = {"oldReplicas": old.spec.replicas, "newReplicas": new.spec.replicas}
+            self._log.info("Another number of pods is wanted", v=4, replicaSet=new.metadata.key, **wanted)
         self._enqueue(new)
 
     def _replica_set_deleted(self, deleted: ReplicaSet | Tombstone[ReplicaSet]) -> None:
