@@ -11,6 +11,7 @@ import random
 import signal
 import socket
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -64,8 +65,8 @@ class ControllerManager:
     Args:
         options: What the command line says.
         config: Where the API server is; read from the options if not given.
-        on_lost: Told, in the control thread, that the Lease is lost. The command ends the process there and then. Without
-            it `run` raises LeadershipLostError; nothing is written in between, because the fence is closed.
+        on_lost: Told that the Lease is lost, in the thread that learns it first. The command ends the process there and then.
+            Without it `run` raises LeadershipLostError; nothing is written in between, because the fence is closed.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class ControllerManager:
         options: Options,
         *,
         config: ClientConfig | None = None,
-        on_lost: Callable[[Exception], None] | None = None,
+        on_lost: Callable[[BaseException], None] | None = None,
     ) -> None:
         self.metrics = Metrics()
         self._options = options
@@ -264,7 +265,7 @@ class ControllerManager:
         raise ManagerError("all controllers terminated")
 
     async def _build(self, descriptor: ControllerDescriptor, transport: Transport, stack: AsyncExitStack) -> Controller:
-        fence = self._elector.fence if self._elector is not None else None
+        fence = self._fence if self._elector is not None else None
         client = self._client(transport, descriptor.client_name, fence=fence)
         broadcaster = await stack.enter_async_context(EventBroadcaster(client))
         if self._informers is None:
@@ -277,6 +278,15 @@ class ControllerManager:
             metrics=self.metrics,
         )
         return descriptor.build(context)
+
+    def _fence(self) -> None:
+        try:
+            if self._elector is not None:
+                self._elector.fence()
+        except FencedError as fenced:
+            if self._on_lost is not None:
+                self._on_lost(fenced)
+            raise
 
     async def _start(self, descriptor: ControllerDescriptor, controller: Controller) -> None:
         await asyncio.sleep(self._options.generic.controller_start_interval * random.uniform(1.0, 2.0))
@@ -424,7 +434,11 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def _end_on_lost_lease(error: Exception) -> NoReturn:
+_ending = threading.Lock()
+
+
+def _end_on_lost_lease(error: BaseException) -> NoReturn:
+    _ending.acquire()  # never released: if both threads learn it, the other waits here for the end
     # Nothing may run on without the Lease, so nothing is waited for.
     log.error("leaderelection lost/stopped", err=str(error))
     _exit(1)
