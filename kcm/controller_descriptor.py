@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from kcm.api.client import Client
 from kcm.api.pod_template import equal_with_defaults
@@ -13,7 +14,7 @@ from kcm.api.resources import (
     REPLICA_SETS,
     STATEFUL_SETS,
 )
-from kcm.consistency import ConsistencyStore, NoConsistencyStore, RealConsistencyStore
+from kcm.consistency import ConsistencyStore, NoConsistencyStore, RealConsistencyStore, VersionReader
 from kcm.controllers.controller import Controller
 from kcm.controllers.deployment.deployment_controller import DeploymentController
 from kcm.controllers.pod_control import RealPodControl
@@ -23,6 +24,7 @@ from kcm.controllers.statefulset.stateful_set import StatefulSetController
 from kcm.events.recorder import EventRecorder
 from kcm.features import FeatureGates
 from kcm.informers.factory import SharedInformerFactory
+from kcm.informers.shared_informer import SharedInformer
 from kcm.metrics import Metrics
 from kcm.options import Options
 from kcm.workqueue.queue import Queue
@@ -42,6 +44,12 @@ class ControllerContext:
         """A work queue with the default limiter, seen in the metrics under this name."""
         return Queue(name, metrics=self.metrics.workqueue.for_queue(name))
 
+    def consistency(self, gate: str, *informers: SharedInformer[Any]) -> ConsistencyStore:
+        """What holds a sync back until these caches have seen its last writes; with the gate off, nothing does."""
+        if not self.features.enabled(gate):
+            return NoConsistencyStore()
+        return RealConsistencyStore({informer.resource.group_resource: _reader(informer) for informer in informers})
+
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerDescriptor:
@@ -51,6 +59,10 @@ class ControllerDescriptor:
     client_name: str
     build: Callable[[ControllerContext], Controller]
     workers: Callable[[Options], int]
+
+
+def _reader(informer: SharedInformer[Any]) -> VersionReader:
+    return lambda: informer.store.resource_version
 
 
 def _deployment(context: ControllerContext) -> Controller:
@@ -68,14 +80,7 @@ def _deployment(context: ControllerContext) -> Controller:
 
 def _replica_set(context: ControllerContext) -> Controller:
     replica_sets, pods = context.informers.informer(REPLICA_SETS), context.informers.informer(PODS)
-    consistency: ConsistencyStore = NoConsistencyStore()
-    if context.features.enabled("StaleControllerConsistencyReplicaSet"):
-        consistency = RealConsistencyStore(
-            {
-                PODS.group_resource: lambda: pods.store.resource_version,
-                REPLICA_SETS.group_resource: lambda: replica_sets.store.resource_version,
-            }
-        )
+    consistency = context.consistency("StaleControllerConsistencyReplicaSet", pods, replica_sets)
     context.metrics.replica_set.register()
     return ReplicaSetController(
         client=context.client,
@@ -111,15 +116,7 @@ def _replication_controller(context: ControllerContext) -> Controller:
 def _stateful_set(context: ControllerContext) -> Controller:
     stateful_sets, pods = context.informers.informer(STATEFUL_SETS), context.informers.informer(PODS)
     claims = context.informers.informer(PERSISTENT_VOLUME_CLAIMS)
-    consistency: ConsistencyStore = NoConsistencyStore()
-    if context.features.enabled("StaleControllerConsistencyStatefulSet"):
-        consistency = RealConsistencyStore(
-            {
-                PODS.group_resource: lambda: pods.store.resource_version,
-                PERSISTENT_VOLUME_CLAIMS.group_resource: lambda: claims.store.resource_version,
-                STATEFUL_SETS.group_resource: lambda: stateful_sets.store.resource_version,
-            }
-        )
+    consistency = context.consistency("StaleControllerConsistencyStatefulSet", pods, claims, stateful_sets)
     semantic = context.features.enabled("StatefulSetSemanticRevisionComparison")
     return StatefulSetController(
         client=context.client,

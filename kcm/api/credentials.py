@@ -203,7 +203,7 @@ class _TLS:
         log.info("Reloaded TLS files", v=1, files=", ".join(map(str, self._files)))
 
     def _look(self) -> list[tuple[int, int, int] | None]:
-        return [_stamp(file) for file in self._files]
+        return [stamp(file) for file in self._files]
 
     def _make(self, pair: KeyPair | None) -> ssl.SSLContext:
         config = self._config
@@ -450,8 +450,8 @@ def _read_file(path: str, name: str) -> bytes:
         raise ConfigError(f"unable to read {name}: {error.strerror}: {path}") from error
 
 
-def _stamp(file: Path) -> tuple[int, int, int] | None:
-    """What changes when a file is written or replaced."""
+def stamp(file: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is written or replaced; None while it cannot be looked at."""
     try:
         status = file.stat()
     except OSError:

@@ -91,7 +91,7 @@ class SharedInformer(Generic[T]):
     async def replace(self, snapshot: Indexer[T]) -> None:
         """Take over a full snapshot and tell the handlers what differs: first what vanished, then the rest."""
         before = self.store.swap(snapshot)
-        await self._announce(before, {obj.metadata.key: obj for obj in self.store})
+        await self._announce(before, self.store.items())
         if not self._synced.is_set():
             log.info("Caches populated", v=2, type=self.resource.kind, count=len(self.store))
             self._synced.set()

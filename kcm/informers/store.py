@@ -72,6 +72,10 @@ class Indexer(Generic[T]):
         for key, obj in self._items.items():
             self._enter(name, func, key, obj)
 
+    def items(self) -> dict[str, T]:
+        """All objects by key."""
+        return dict(self._items)
+
     def put(self, obj: T) -> T | None:
         """Store an object and return the one that it replaces."""
         key = obj.metadata.key

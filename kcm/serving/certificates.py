@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from kcm.api.credentials import stamp
 from kcm.clock import Clock
 from kcm.logs import get_logger
 from kcm.options import SecureServingOptions
@@ -60,7 +61,7 @@ class PairFiles(NamedTuple):
 
     def stamp(self) -> tuple[object, ...]:
         """What changes when a file is written or replaced."""
-        return _stamp(self.certificate), _stamp(self.key)
+        return stamp(self.certificate), stamp(self.key)
 
 
 def find_pair(options: SecureServingOptions, clock: Clock) -> PairFiles | KeyPair:
@@ -166,11 +167,3 @@ def _write(files: PairFiles, pair: KeyPair) -> None:
         files.key.write_bytes(pair.key)
     except OSError as error:
         raise ServingError(f"unable to keep the self-signed certificate: {error.strerror}: {error.filename}") from error
-
-
-def _stamp(file: Path) -> tuple[int, int, int] | None:
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
