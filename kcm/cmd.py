@@ -160,6 +160,11 @@ _GROUPS = {
         ),
         _flag("generic.controllers", STRINGS, _CONTROLLERS_HELP),
         _flag(
+            "generic.use_service_account_credentials",
+            BOOL,
+            "Each controller speaks as its own service account in kube-system, with a token asked for it.",
+        ),
+        _flag(
             "leader_election.leader_elect", BOOL, "Act only while holding the Lease, so that several replicas may run."
         ),
         _flag(

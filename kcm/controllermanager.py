@@ -20,6 +20,7 @@ from typing import Any, NoReturn, Self
 
 from kcm import KUBERNETES_VERSION, __version__, logs
 from kcm.api.client import REQUEST_TIMEOUT, Client, Fence
+from kcm.api.client_builder_dynamic import ServiceAccountCredentials
 from kcm.api.config import ClientConfig, load_config
 from kcm.api.credentials import ConfigCredentials
 from kcm.api.errors import ConfigError, FencedError, StatusError, TransportError
@@ -39,6 +40,8 @@ from kcm.serving import SecureServer, ServingError
 log = logs.get_logger(__name__)
 
 COMPONENT = "kube-controller-manager"
+#: Where the controllers' own service accounts are.
+SERVICE_ACCOUNTS_NAMESPACE = "kube-system"
 RELEASE_GATE = "ControllerManagerReleaseLeaderElectionLockOnExit"
 #: Seconds that a leader waits for the API server to be healthy before it gives up.
 API_SERVER_PATIENCE = 10.0
@@ -265,8 +268,7 @@ class ControllerManager:
         raise ManagerError("all controllers terminated")
 
     async def _build(self, descriptor: ControllerDescriptor, transport: Transport, stack: AsyncExitStack) -> Controller:
-        fence = self._fence if self._elector is not None else None
-        client = self._client(transport, descriptor.client_name, fence=fence)
+        client = await self._controller_client(descriptor.client_name, transport, stack)
         broadcaster = await stack.enter_async_context(EventBroadcaster(client))
         if self._informers is None:
             raise AssertionError("controllers are built on informers")
@@ -278,6 +280,24 @@ class ControllerManager:
             metrics=self.metrics,
         )
         return descriptor.build(context)
+
+    async def _controller_client(self, name: str, transport: Transport, stack: AsyncExitStack) -> Client:
+        """A client for a controller, which speaks as its own service account if the options say so."""
+        fence = self._fence if self._elector is not None else None
+        if not self._options.generic.use_service_account_credentials:
+            return self._client(transport, name, fence=fence)
+        credentials = ServiceAccountCredentials(
+            self._config,
+            self._client(transport, COMPONENT, fence=fence),
+            namespace=SERVICE_ACCOUNTS_NAMESPACE,
+            name=name,
+        )
+        try:
+            await credentials.ensure_account()
+        except (StatusError, TransportError) as error:
+            raise ManagerError(f"service account {SERVICE_ACCOUNTS_NAMESPACE}/{name}: {error}") from error
+        own = await stack.enter_async_context(Transport(self._config.endpoint(), credentials))
+        return self._client(own, f"system:serviceaccount:{SERVICE_ACCOUNTS_NAMESPACE}:{name}", fence=fence)
 
     def _fence(self) -> None:
         try:

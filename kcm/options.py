@@ -128,6 +128,8 @@ class GenericOptions:
     """How long a stop waits for the controllers; 0 waits without limit."""
     controllers: tuple[str, ...] = ("*",)
     """Items `*`, `name` or `-name`; names may be aliases."""
+    use_service_account_credentials: bool = False
+    """Whether each controller speaks as its own service account in kube-system."""
 
     def is_enabled(self, name: str) -> bool:
         """Whether the controller of this canonical name is to run."""

@@ -17,7 +17,7 @@ import ipaddress
 import os
 import ssl
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn, TypeVar
 from urllib.parse import SplitResult, urlsplit
@@ -92,6 +92,22 @@ class ClientConfig:
     def secure(self) -> bool:
         """Whether the server speaks TLS. If not, credentials are not sent (rest IsConfigTransportTLS)."""
         return self.server.startswith("https:")
+
+    def anonymous(self) -> "ClientConfig":
+        """The same server for nobody in particular (rest AnonymousClientConfig)."""
+        return replace(
+            self,
+            client_certificate_data=b"",
+            client_certificate_file="",
+            client_key_data=b"",
+            client_key_file="",
+            token="",
+            token_file="",
+            username="",
+            password="",
+            exec=None,
+            exec_extension=None,
+        )
 
     def endpoint(self) -> Endpoint:
         """Where a transport has to connect."""
