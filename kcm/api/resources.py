@@ -14,7 +14,7 @@ from kcm.api.types.apps import (
     decode_controller_revision,
 )
 from kcm.api.types.coordination import Lease
-from kcm.api.types.core import PersistentVolumeClaim, Pod
+from kcm.api.types.core import PersistentVolumeClaim, Pod, decode_pod
 from kcm.api.types.events import Event
 from kcm.api.types.meta import Object, WholeT, decode_whole
 
@@ -55,9 +55,7 @@ def _whole(kind: type[WholeT]) -> Callable[[bytes | msgspec.Raw], WholeT]:
     return lambda data: decode_whole(kind, data)
 
 
-PODS: Resource[Pod] = Resource(
-    group="", version="v1", plural="pods", kind="Pod", decode=msgspec.json.Decoder(Pod).decode
-)
+PODS: Resource[Pod] = Resource(group="", version="v1", plural="pods", kind="Pod", decode=decode_pod)
 REPLICA_SETS: Resource[ReplicaSet] = Resource(
     group="apps", version="v1", plural="replicasets", kind="ReplicaSet", decode=_whole(ReplicaSet)
 )

@@ -10,11 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from kcm.api.types.core import Pod
+from kcm.api.types.core import DELETION_COST_ANNOTATION, Pod
 from kcm.controllers.pdqsort import pdqsort
 from kcm.controllers.pod_utils import is_active, is_ready, ready_condition
-
-DELETION_COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
 
 _PHASE_ORDINAL = {"Pending": 0, "Unknown": 1, "Running": 2}
 _COST = re.compile(r"(?:(-)0*([0-9]{1,10})|[1-9][0-9]{0,9}|0)\Z", re.ASCII)

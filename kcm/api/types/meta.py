@@ -25,7 +25,7 @@ class OwnerReference(Slice, frozen=True, gc=False):
     block_owner_deletion: bool | None = None
 
 
-class ObjectMeta(Slice, frozen=True):
+class ObjectMeta(Slice, frozen=True, gc=False):
     """The part of every object that identifies it."""
 
     name: str = ""
