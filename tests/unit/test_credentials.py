@@ -104,6 +104,7 @@ class Server:
         self.url = ""
         self.seen: list[str | None] = []
         self.refused: set[str | None] = set()
+        self.chain: list[str] = []
 
     def identify(self, identity: Authority) -> None:
         """Show this certificate in handshakes from now on."""
@@ -116,6 +117,9 @@ class Server:
         self.seen.append(authorization)
         assert request.transport is not None
         peer = request.transport.get_extra_info("peercert") or {}
+        if peer:  # what the client sent has a public name from Python 3.13
+            sent = request.transport.get_extra_info("ssl_object")._sslobj.get_unverified_chain()
+            self.chain = [certificate.public_bytes() for certificate in sent]
         names = [value for rdn in peer.get("subject", ()) for key, value in rdn if key == "commonName"]
         refused = authorization in self.refused
         return web.json_response([authorization, *names], status=401 if refused else 200)
@@ -362,6 +366,27 @@ async def test_whom_a_client_trusts(
             with pytest.raises(TransportError, match=refusal):
                 await ask(transport)
             assert server.seen == []
+
+
+BELOW_ALICE = INTERMEDIATE.issue("alice")
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "chain"),
+    [
+        # Never the authority, which OpenSSL would add, and which the API server would verify anew for each request.
+        (ALICE.cert, ALICE.key, [ALICE.cert, ALICE.cert]),
+        (BELOW_ALICE.cert + INTERMEDIATE.cert, BELOW_ALICE.key, [BELOW_ALICE.cert, INTERMEDIATE.cert]),
+    ],
+    ids=["issued by the authority", "issued by an intermediate"],
+)
+async def test_only_the_certificates_given_are_sent(
+    server: Server, config: ClientConfig, certificate: bytes, key: bytes, chain: list[bytes]
+) -> None:
+    identity = replace(config, client_certificate_data=certificate, client_key_data=key)
+    async with connect(identity) as transport:
+        assert await seen(transport) == [None, "alice"]
+    assert server.chain == [pem.decode() for pem in chain]
 
 
 async def test_nothing_older_than_tls_1_2_is_spoken(config: ClientConfig) -> None:
