@@ -18,10 +18,13 @@ class User:
         control_plane: A server with an audit log.
         ns: The test's namespace; other namespaces do not count.
         groups: Whose rights it has besides its own.
+        name: What it is called, unless there is but one in the namespace.
     """
 
-    def __init__(self, control_plane: ControlPlane, ns: Namespace, *, groups: Sequence[str] = MASTERS) -> None:
-        self.name = f"manager-of-{ns.name}"
+    def __init__(
+        self, control_plane: ControlPlane, ns: Namespace, *, groups: Sequence[str] = MASTERS, name: str = ""
+    ) -> None:
+        self.name = name or f"manager-of-{ns.name}"
         self._control_plane = control_plane
         self._namespace = ns.name
         self._groups = groups

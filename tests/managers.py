@@ -44,12 +44,15 @@ _PATHS = {
     "deployments": "/apis/apps/v1",
     "replicasets": "/apis/apps/v1",
     "replicationcontrollers": "/api/v1",
+    "statefulsets": "/apis/apps/v1",
+    "controllerrevisions": "/apis/apps/v1",
     "pods": "/api/v1",
+    "persistentvolumeclaims": "/api/v1",
     "events": "/api/v1",
     "leases": "/apis/coordination.k8s.io/v1",
     "resourcequotas": "/api/v1",
 }
-_WATCHED = ("deployments", "replicasets", "replicationcontrollers", "pods", "events", "leases")
+_WATCHED = tuple(plural for plural in _PATHS if plural != "resourcequotas")
 
 
 def candidate(namespace: str, *, lease: float = LEASE, renew: float = RENEW, retry: float = RETRY) -> tuple[str, ...]:
@@ -65,21 +68,25 @@ def candidate(namespace: str, *, lease: float = LEASE, renew: float = RENEW, ret
     )
 
 
+#: What is run unless something else is named.
+KCM = (sys.executable, "-m", "kcm")
+
+
 class Manager:
     """kcm as a process that is killed with the thread that started it; its output goes to a file.
 
     Args:
         flags: Its command line.
         log: Where what it prints and logs goes.
-        program: What Python runs, instead of the command.
+        program: What is run instead of kcm.
     """
 
-    def __init__(self, *flags: str, log: Path, program: Sequence[str] = ("-m", "kcm")) -> None:
+    def __init__(self, *flags: str, log: Path, program: Sequence[str] = KCM) -> None:
         self.log = log
         environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(log.parent)}
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, *program, *flags],
+                [*program, *flags],
                 cwd=ROOT,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -137,7 +144,7 @@ class Managers:
         self._directory = directory
         self.started: list[Manager] = []
 
-    def start(self, *flags: str, kubeconfig: Path | None = None, program: Sequence[str] = ("-m", "kcm")) -> Manager:
+    def start(self, *flags: str, kubeconfig: Path | None = None, program: Sequence[str] = KCM) -> Manager:
         """Start kcm as the administrator, or with a kubeconfig; of a flag given twice the last one counts."""
         log = self._directory / f"kcm-{len(self.started)}.log"
         identity = f"--kubeconfig={kubeconfig or self._control_plane.kubeconfig}"
@@ -213,6 +220,10 @@ class Namespace:
         """The ReplicaSets that there are, by revision."""
         return sorted(self._objects["replicasets"].values(), key=lambda rs: int(revision(rs) or 0))
 
+    def all(self, plural: str) -> list[Document]:
+        """The objects of a kind that there are."""
+        return list(self._objects[plural].values())
+
     @property
     def pods(self) -> list[Document]:
         """The pods that there are, also those that are being deleted."""
@@ -278,9 +289,9 @@ class Namespace:
         """Set replicas through the scale subresource."""
         await self.patch(plural, name, {"spec": {"replicas": replicas}}, "scale")
 
-    async def delete(self, plural: str, name: str) -> None:
-        """Delete an object."""
-        await self._request("DELETE", self._path(plural, name))
+    async def delete(self, plural: str, name: str, **options: object) -> None:
+        """Delete an object; keyword arguments are DeleteOptions."""
+        await self._request("DELETE", self._path(plural, name), json=options)
 
     async def terminate(self) -> None:
         """Delete the namespace; without a namespace controller it stays, and nothing can be created in it any more."""
@@ -368,7 +379,7 @@ class Namespace:
 
     def _summary(self) -> str:
         lines = [f"  {plural}: {', '.join(sorted(found)) or 'none'}" for plural, found in self._objects.items()]
-        for plural in ("deployments", "replicasets", "replicationcontrollers", "leases"):
+        for plural in ("deployments", "replicasets", "replicationcontrollers", "statefulsets", "leases"):
             for name, found in self._objects[plural].items():
                 lines.append(f"  {name}: {json.dumps(found.get('status') or found['spec'])}")
         return "\n".join([*lines, *(f"  {event}" for event in self.events[-10:])])
@@ -499,11 +510,15 @@ def is_ready(document: Document) -> bool:
 
 
 def complete(document: Document) -> bool:
-    """Whether a Deployment or ReplicaSet has seen its newest spec and has what it wants."""
+    """Whether the newest spec was seen and everything that it wants is there; with a partition, see the status."""
     if not document:
         return False
     status, wanted = document["status"], document["spec"]["replicas"]
-    counters = ["replicas", "availableReplicas", *(["updatedReplicas"] if document["kind"] == "Deployment" else [])]
+    counters = [
+        "replicas",
+        "availableReplicas",
+        *(["updatedReplicas"] if document["kind"] in {"Deployment", "StatefulSet"} else []),
+    ]
     observed: int = status.get("observedGeneration", 0)
     return observed >= document["metadata"]["generation"] and {status.get(name, 0) for name in counters} == {wanted}
 

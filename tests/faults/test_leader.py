@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -149,7 +150,9 @@ async def test_a_leader_that_is_told_to_stop_hands_work_and_lease_over(
 
 @pytest.mark.row("C-077")
 async def test_a_second_signal_ends_at_once(ns: Namespace, managers: Managers) -> None:
-    leader = managers.start(*candidate(ns.name, lease=60, renew=45), RELEASE, program=("-c", SLOW_TO_STOP))
+    leader = managers.start(
+        *candidate(ns.name, lease=60, renew=45), RELEASE, program=(sys.executable, "-c", SLOW_TO_STOP)
+    )
     await have_pods(ns, 1)
 
     leader.send(signal.SIGINT)

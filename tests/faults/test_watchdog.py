@@ -1,5 +1,7 @@
 """A leader whose controllers no longer move must not keep the Lease."""
 
+import sys
+
 from tests.managers import Managers, Namespace, candidate, replica_set
 
 #: kcm with a ReplicaSet controller that holds the event loop for an hour.
@@ -17,7 +19,7 @@ main()
 
 
 async def test_a_leader_whose_controllers_stand_still_ends(ns: Namespace, managers: Managers) -> None:
-    leader = managers.start(*candidate(ns.name), program=("-c", BLOCKED))
+    leader = managers.start(*candidate(ns.name), program=(sys.executable, "-c", BLOCKED))
     await ns.until(lambda: ns.holder, "it leads")
     holder = ns.holder
     managers.start(*candidate(ns.name))

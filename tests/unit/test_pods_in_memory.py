@@ -50,13 +50,11 @@ def stateful(number: int) -> bytes:
 def test_a_pod_takes_little_more_than_a_kilobyte() -> None:
     # 20,000, since dicts that grow by doubling take up to twice of what they need.
     each = bytes_per_pod([encoded_pod(number, 10_000 + number) for number in range(20_000)])
-    print(f"{each:.0f} bytes are kept of a pod")
     assert 500 < each <= MOST_PER_POD
 
 
 def test_pods_with_labels_and_claims_of_their_own_take_not_much_more() -> None:
     each = bytes_per_pod([stateful(number) for number in range(5000)])
-    print(f"{each:.0f} bytes are kept of a StatefulSet's pod")
     assert 500 < each <= 1.25 * MOST_PER_POD
 
 
