@@ -22,6 +22,7 @@ from kcm import KUBERNETES_VERSION, __version__
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+_SIZE_BUCKETS = (64, 256, 512, *(1024 * 4**power for power in range(8)))
 _GO_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -86,11 +87,28 @@ class RestClientMetrics:
             ["code", "verb", "host"],
             registry=registry,
         )
+        self._sent = Histogram(
+            "rest_client_request_size_bytes",
+            "Sizes of the bodies sent.",
+            ["verb", "host"],
+            buckets=_SIZE_BUCKETS,
+            registry=registry,
+        )
+        self._received = Histogram(
+            "rest_client_response_size_bytes",
+            "Sizes of the bodies received, watches and lists that are read as they arrive left out.",
+            ["verb", "host"],
+            buckets=_SIZE_BUCKETS,
+            registry=registry,
+        )
         # labels() costs more than the rest together.
         self._request_children: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
+        self._size_children: dict[tuple[str, str], tuple[Histogram, Histogram]] = {}
         self._wait_children: dict[tuple[str, str], Histogram] = {}
 
-    def request(self, *, verb: str, host: str, code: str, seconds: float) -> None:
+    def request(
+        self, *, verb: str, host: str, code: str, seconds: float, sent: int | None = None, received: int | None = None
+    ) -> None:
         """One try was answered, or failed."""
         children = self._request_children.get((verb, host, code))
         if children is None:
@@ -98,6 +116,14 @@ class RestClientMetrics:
             self._request_children[verb, host, code] = children
         children[0].inc()
         children[1].observe(seconds)
+        if sent is not None:
+            sizes = self._size_children.get((verb, host))
+            if sizes is None:
+                sizes = self._sent.labels(verb, host), self._received.labels(verb, host)
+                self._size_children[verb, host] = sizes
+            sizes[0].observe(sent)
+            if received is not None:
+                sizes[1].observe(received)
 
     def throttled(self, *, verb: str, host: str, seconds: float) -> None:
         """A request waited for the bucket, perhaps for no time."""

@@ -10,16 +10,17 @@ Guarantees:
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import msgspec
 
 from kcm.api.errors import StatusError, TransportError, status_error
 from kcm.api.flowcontrol import TokenBucket
+from kcm.api.lists import ListMeta, ListReader
 from kcm.api.resources import Resource, T
-from kcm.api.transport import Answer, Transport
+from kcm.api.transport import Answer, Stream, Transport
 from kcm.logs import get_logger
 
 log = get_logger(__name__)
@@ -39,8 +40,10 @@ Fence = Callable[[], None]
 class ClientMetrics(Protocol):
     """What the client tells of its requests; `verb` is the HTTP method, `code` the status or `<error>`."""
 
-    def request(self, *, verb: str, host: str, code: str, seconds: float) -> None:
-        """One try was answered, or failed."""
+    def request(
+        self, *, verb: str, host: str, code: str, seconds: float, sent: int | None = None, received: int | None = None
+    ) -> None:
+        """One try was answered, or failed; with the sizes of the bodies in bytes, as far as they are known."""
 
     def throttled(self, *, verb: str, host: str, seconds: float) -> None:
         """The bucket made a request wait."""
@@ -52,7 +55,9 @@ class ClientMetrics(Protocol):
 class NoMetrics:
     """Tells nobody."""
 
-    def request(self, *, verb: str, host: str, code: str, seconds: float) -> None:
+    def request(
+        self, *, verb: str, host: str, code: str, seconds: float, sent: int | None = None, received: int | None = None
+    ) -> None:
         """Drop it."""
 
     def throttled(self, *, verb: str, host: str, seconds: float) -> None:
@@ -62,26 +67,7 @@ class NoMetrics:
         """Drop it."""
 
 
-class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """Where a list stands: its version, and the token of its next page."""
-
-    resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _RawList(msgspec.Struct, frozen=True):
-    metadata: ListMeta = ListMeta()
-    items: list[msgspec.Raw] | None = None
-
-
-O_co = TypeVar("O_co", covariant=True)
-
-
-class Page(msgspec.Struct, Generic[O_co], frozen=True):
-    """One page of a list."""
-
-    metadata: ListMeta
-    items: list[O_co]
+R = TypeVar("R")
 
 
 class Client:
@@ -120,11 +106,38 @@ class Client:
         return resource.decode(await self.request("GET", resource.path(namespace, name)))
 
     async def list(
-        self, resource: Resource[T], *, namespace: str = "", params: Mapping[str, str] | None = None
-    ) -> Page[T]:
-        """Read one page of a collection. Raises as `get`."""
-        raw = msgspec.json.decode(await self.request("GET", resource.path(namespace), params=params), type=_RawList)
-        return Page(metadata=raw.metadata, items=[resource.decode(item) for item in raw.items or ()])
+        self,
+        resource: Resource[T],
+        *,
+        take: Callable[[T], Awaitable[None]],
+        namespace: str = "",
+        params: Mapping[str, str] | None = None,
+    ) -> ListMeta:
+        """Read one page of a collection and hand over each of its objects as it arrives.
+
+        Raises:
+            StatusError: refused.
+            TransportError: no answer, or not the whole of it; some objects may have been handed over.
+            msgspec.DecodeError: the answer is no list of this resource.
+        """
+        path = resource.path(namespace)
+
+        async def attempt() -> ListMeta:
+            reader = ListReader(resource.decode)
+            async with (
+                self._stream(path, params or {}, silence=self._timeout) as stream,
+                asyncio.timeout(self._timeout),
+                aclosing(stream.chunks()) as chunks,
+            ):
+                async for chunk in chunks:
+                    for obj in reader.feed(chunk):
+                        await take(obj)
+            metadata, rest = reader.close()
+            for obj in rest:
+                await take(obj)
+            return metadata
+
+        return await self._retrying("GET", path, attempt)
 
     async def create(self, resource: Resource[T], namespace: str, body: Body) -> T:
         """POST a new object and return what the server made of it. Raises as `get`."""
@@ -163,28 +176,14 @@ class Client:
         """
         data = body if isinstance(body, bytes | None) else msgspec.json.encode(body)
         headers = self._headers if data is None else {**self._headers, "Content-Type": content_type}
-        failure: StatusError | TransportError | None = None
-        for attempt in range(MAX_RETRIES + 1):
-            await self._throttle(method)
-            try:
-                answer = await self._send(method, path, params, headers, data)
-            except TransportError as error:
-                if method != "GET" or attempt == MAX_RETRIES or not error.connection_lost:
-                    _give_up(error, failure)
-                failure, delay, code = error, 1.0, "<error>"
-            else:
-                if answer.status < 300:
-                    return answer.body
-                refusal = status_error(
-                    answer.status, answer.body, verb=method, path=path, retry_after=answer.retry_after
-                )
-                if not _retriable(refusal) or attempt == MAX_RETRIES:
-                    _give_up(refusal, failure)
-                failure, delay, code = refusal, refusal.retry_after or 0.0, str(answer.status)
-            self._metrics.retried(verb=method, host=self.host, code=code)
-            log.info("Retrying request", v=2, verb=method, path=path, delay=delay, err=str(failure))
-            await asyncio.sleep(delay)
-        raise AssertionError("unreachable")
+
+        async def attempt() -> bytes:
+            answer = await self._send(method, path, params, headers, data)
+            if answer.status >= 300:
+                raise status_error(answer.status, answer.body, verb=method, path=path, retry_after=answer.retry_after)
+            return answer.body
+
+        return await self._retrying(method, path, attempt)
 
     @asynccontextmanager
     async def watch(
@@ -201,19 +200,50 @@ class Client:
             StatusError: refused at opening; a refusal inside the stream is an event for the caller.
             TransportError: no answer, or the connection broke.
         """
-        started = time.monotonic()
         path = resource.path()
+        async with AsyncExitStack() as stack:
+
+            async def attempt() -> Stream:
+                return await stack.enter_async_context(self._stream(path, {**params, "watch": "1"}, silence=silence))
+
+            stream = await self._retrying("GET", path, attempt, throttled=False)
+            yield await stack.enter_async_context(aclosing(stream.chunks()))
+
+    async def _retrying(
+        self, method: str, path: str, attempt: Callable[[], Awaitable[R]], *, throttled: bool = True
+    ) -> R:
+        """Repeat a request for as long as that can do no harm and promises something."""
+        failure: StatusError | TransportError | None = None
+        for number in range(MAX_RETRIES + 1):
+            if throttled or number:
+                await self._throttle(method)
+            try:
+                return await attempt()
+            except TransportError as error:
+                if method != "GET" or number == MAX_RETRIES or error.answered or not error.connection_lost:
+                    _give_up(error, failure)
+                failure, delay, code = error, 1.0, "<error>"
+            except StatusError as refusal:
+                if not _retriable(refusal) or number == MAX_RETRIES:
+                    _give_up(refusal, failure)
+                failure, delay, code = refusal, refusal.retry_after or 0.0, str(refusal.code)
+            self._metrics.retried(verb=method, host=self.host, code=code)
+            log.info("Retrying request", v=2, verb=method, path=path, delay=delay, err=str(failure))
+            await asyncio.sleep(delay)
+        raise AssertionError("unreachable")
+
+    @asynccontextmanager
+    async def _stream(self, path: str, params: Mapping[str, str], *, silence: float | None) -> AsyncIterator[Stream]:
+        """GET an answer that is read as it comes. Raises what `watch` raises."""
+        started = time.monotonic()
         try:
-            async with self._transport.stream(
-                path, params={**params, "watch": "1"}, headers=self._headers, silence=silence
-            ) as stream:
+            async with self._transport.stream(path, params=params, headers=self._headers, silence=silence) as stream:
                 self._observe("GET", str(stream.status), started)
                 if stream.status >= 300:
                     raise status_error(
                         stream.status, await stream.read(), verb="GET", path=path, retry_after=stream.retry_after
                     )
-                async with aclosing(stream.chunks()) as chunks:
-                    yield chunks
+                yield stream
         except TransportError as error:
             if not error.answered:
                 self._observe("GET", "<error>", started)
@@ -240,19 +270,24 @@ class Client:
         data: bytes | None,
     ) -> Answer:
         fence = None if method == "GET" else self._fence
+        sent = len(data or b"")
         started = time.monotonic()
         try:
             answer = await self._transport.send(
                 method, path, params=params, headers=headers, body=data, timeout=self._timeout, fence=fence
             )
         except TransportError:
-            self._observe(method, "<error>", started)
+            self._observe(method, "<error>", started, sent=sent)
             raise
-        self._observe(method, str(answer.status), started)
+        self._observe(method, str(answer.status), started, sent=sent, received=len(answer.body))
         return answer
 
-    def _observe(self, method: str, code: str, started: float) -> None:
-        self._metrics.request(verb=method, host=self.host, code=code, seconds=time.monotonic() - started)
+    def _observe(
+        self, method: str, code: str, started: float, *, sent: int | None = None, received: int | None = None
+    ) -> None:
+        self._metrics.request(
+            verb=method, host=self.host, code=code, seconds=time.monotonic() - started, sent=sent, received=received
+        )
 
 
 _DELETE_OPTIONS = msgspec.json.encode({"kind": "DeleteOptions", "apiVersion": "v1"})

@@ -90,6 +90,7 @@ class Reflector(Generic[T]):
         self._pacer = pacer
         self._resource_version = ""
         self._unusable_version = False
+        self._paged = False
         self._log = log.bind(type=resource.kind)
 
     async def run(self) -> None:
@@ -184,17 +185,21 @@ class Reflector(Generic[T]):
     async def _list_at(self, version: str) -> None:
         snapshot = self._sink.new_snapshot()
         params = {"resourceVersion": version} if version else {}
-        if version in {"", "0"}:
+        if self._paged or version in {"", "0"}:
             params["limit"] = str(PAGE_SIZE)
+
+        async def take(obj: T) -> None:
+            snapshot.put(obj)
+            await self._pacer.pause_if_due()
+
         while True:
-            page = await self._client.list(self._resource, params=params)
-            for obj in page.items:
-                snapshot.put(obj)
-                await self._pacer.pause_if_due()
-            if not page.metadata.continue_:
+            self._pacer.resume()
+            page = await self._client.list(self._resource, params=params, take=take)
+            if not page.continue_:
                 break
-            params = {"limit": str(PAGE_SIZE), "continue": page.metadata.continue_}
-        await self._take(snapshot, page.metadata.resource_version)
+            self._paged = self._paged or version == "0"
+            params = {"limit": str(PAGE_SIZE), "continue": page.continue_}
+        await self._take(snapshot, page.resource_version)
 
     async def _take(self, snapshot: Indexer[T], resource_version: str) -> None:
         snapshot.resource_version = self._resource_version = resource_version

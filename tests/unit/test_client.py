@@ -1,14 +1,18 @@
 """The client against a scripted server on loopback."""
 
 import asyncio
+import json
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import aiohttp
 import msgspec
 import pytest
 from aiohttp import web
 
+from kcm.api import transport
 from kcm.api.client import Client, Fence
 from kcm.api.errors import (
     FencedError,
@@ -20,6 +24,7 @@ from kcm.api.errors import (
 )
 from kcm.api.resources import PODS
 from kcm.api.transport import Endpoint, Transport
+from kcm.api.types.core import Pod
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 POD = {"metadata": {"name": "p", "namespace": "ns"}}
@@ -42,11 +47,15 @@ class Anonymous:
 class Metrics:
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
+        self.sizes: list[tuple[int | None, int | None]] = []
 
-    def request(self, *, verb: str, host: str, code: str, seconds: float) -> None:
+    def request(
+        self, *, verb: str, host: str, code: str, seconds: float, sent: int | None = None, received: int | None = None
+    ) -> None:
         assert host.startswith("127.0.0.1:")
         assert seconds >= 0
         self.seen.append((verb, code))
+        self.sizes.append((sent, received))
 
     def throttled(self, *, verb: str, host: str, seconds: float) -> None:
         pass
@@ -77,6 +86,10 @@ def _app(handler: Handler) -> web.Application:
     return app
 
 
+async def nobody(pod: Pod) -> None:
+    raise AssertionError(f"there is {pod.metadata.name}")
+
+
 def script(*answers: web.Response) -> tuple[Handler, list[web.Request]]:
     """A server that gives these answers in turn and keeps the requests."""
     requests: list[web.Request] = []
@@ -97,7 +110,7 @@ async def test_requests_are_what_the_server_expects() -> None:
         await client.update(PODS, "ns", "p", {"b": 2}, subresource="status")
         await client.patch(PODS, "ns", "p", b"{}")
         await client.delete(PODS, "ns", "p")
-        await client.list(PODS, params={"limit": "1"})
+        await client.list(PODS, params={"limit": "1"}, take=nobody)
     assert [(r.method, r.path_qs) for r in requests] == [
         ("GET", "/prefix/api/v1/namespaces/ns/pods/p"),
         ("POST", "/prefix/api/v1/namespaces/ns/pods"),
@@ -164,6 +177,7 @@ async def test_an_answer_is_retried_only_when_it_says_when() -> None:
         ("retry", "503"),
         ("POST", "201"),
     ]
+    assert metrics.sizes[2] == (2, len(json.dumps(POD)))
 
 
 @pytest.mark.row("M-101", "M-104")
@@ -274,6 +288,115 @@ async def test_a_stream_is_passed_on_as_it_comes_and_its_silence_ends_it() -> No
             with pytest.raises(TransportError) as caught:
                 await anext(chunks)
     assert caught.value.answered
+
+
+@pytest.mark.row("M-108")
+async def test_opening_a_watch_is_repeated_as_other_requests_are() -> None:
+    calls = 0
+
+    async def busy(request: web.Request) -> web.Response:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            return web.Response(status=503, headers={"Retry-After": "0"})
+        if calls == 2:
+            assert request.transport is not None
+            request.transport.close()
+        return web.Response(body=b"one\n")
+
+    metrics = Metrics()
+    async with serving(busy, metrics=metrics) as client, client.watch(PODS, params={}) as chunks:
+        assert [chunk async for chunk in chunks] == [b"one\n"]
+    assert metrics.seen == [("GET", "503"), ("retry", "503"), ("GET", "<error>"), ("retry", "<error>"), ("GET", "200")]
+
+
+def pod_list(count: int, **metadata: str) -> bytes:
+    """A list as the API server writes it."""
+    pods = [{"metadata": {"name": f"p{number}", "annotations": {"odd": '},{"metadata"]}'}}} for number in range(count)]
+    document = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7", **metadata}, "items": pods}
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+
+async def test_the_objects_of_a_list_are_handed_over_before_its_end_is_there() -> None:
+    body = pod_list(1000, **{"continue": "more"})
+    first_taken = asyncio.Event()
+    names: list[str] = []
+
+    async def slowly(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(body[: len(body) // 2])
+        await first_taken.wait()
+        await response.write(body[len(body) // 2 :])
+        return response
+
+    async def take(pod: Pod) -> None:
+        names.append(pod.metadata.name)
+        first_taken.set()
+
+    async with serving(slowly) as client:
+        listed = await client.list(PODS, take=take)
+    assert names == [f"p{number}" for number in range(1000)]
+    assert (listed.resource_version, listed.continue_) == ("7", "more")
+
+
+async def test_a_list_that_breaks_off_is_an_error_and_not_asked_for_again() -> None:
+    calls = 0
+
+    async def breaks_off(request: web.Request) -> web.StreamResponse:
+        nonlocal calls
+        calls += 1
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(pod_list(10)[:300])
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    async def take(_: Pod) -> None:
+        pass
+
+    async with serving(breaks_off) as client:
+        with pytest.raises(TransportError):
+            await client.list(PODS, take=take)
+    assert calls == 1
+
+
+async def test_a_list_that_stands_still_is_given_up() -> None:
+    async def stands_still(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(pod_list(1)[:30])
+        await asyncio.Event().wait()
+        return response
+
+    async with serving(stands_still, timeout=0.1) as client:
+        with pytest.raises(TransportError):
+            await client.list(PODS, take=nobody)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="this kernel cannot be asked to")
+async def test_a_dead_peer_is_found_within_45_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[socket.socket] = []
+
+    def keep(address: aiohttp.AddrInfoType) -> socket.socket:
+        made.append(watched(address))
+        return made[-1]
+
+    handler, _ = script(web.json_response(POD))
+    watched = transport._watched_socket
+    monkeypatch.setattr(transport, "_watched_socket", keep)
+    async with serving(handler) as client:
+        await client.get(PODS, "ns", "p")
+        (used,) = made
+        assert used.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        tcp = [
+            used.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+        ]
+    idle, interval, count, unanswered = tcp
+    assert idle + interval * count == 45
+    assert unanswered == 45_000
 
 
 async def test_a_refused_watch_is_an_error() -> None:

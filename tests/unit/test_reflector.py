@@ -2,15 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
 
-from kcm.api.client import Client, ListMeta, Page
+from kcm.api.client import Client
 from kcm.api.errors import Status, StatusError, TransportError
+from kcm.api.lists import ListMeta
 from kcm.api.resources import PODS, Resource
 from kcm.api.types.core import Pod
 from kcm.informers.shared_informer import SharedInformer
@@ -48,11 +49,19 @@ def refusal(code: int, reason: str) -> StatusError:
 
 
 @dataclass
+class Page:
+    """One page of a list."""
+
+    metadata: ListMeta
+    items: list[Pod]
+
+
+@dataclass
 class Api:
     """Answers each watch with the next script: chunks, errors to raise, events or seconds to wait for; then holds one open."""
 
     watches: list[list[bytes | Exception | asyncio.Event | float]]
-    lists: list[Page[Pod] | Exception] = field(default_factory=list)
+    lists: list[Page | Exception] = field(default_factory=list)
     requests: list[dict[str, str]] = field(default_factory=list)
     limits: list[int] = field(default_factory=list)
     idle: asyncio.Event = field(default_factory=asyncio.Event)
@@ -84,12 +93,16 @@ class Api:
 
         yield chunks()
 
-    async def list(self, _: Resource[Pod], *, params: Mapping[str, str]) -> Page[Pod]:
+    async def list(
+        self, _: Resource[Pod], *, params: Mapping[str, str], take: Callable[[Pod], Awaitable[None]]
+    ) -> ListMeta:
         self.requests.append({"list": "", **params})
         answer = self.lists.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        for pod in answer.items:
+            await take(pod)
+        return answer.metadata
 
 
 class Heard:
@@ -212,10 +225,31 @@ async def test_a_server_that_cannot_stream_is_listed() -> None:
     assert api.requests[-1]["resourceVersion"] == "9"
 
 
+@pytest.mark.row("M-018")
+@pytest.mark.looptime
+async def test_a_server_that_paged_the_first_list_is_asked_for_pages_again() -> None:
+    def pages(version: str) -> list[Page]:
+        return [
+            Page(ListMeta(resource_version="1", continue_="more"), [pod("a", 1)]),
+            Page(ListMeta(resource_version=version), [pod("b", 2)]),
+        ]
+
+    no_streams = refusal(422, "Invalid")
+    api = Api([[no_streams], [refusal(410, "Expired")], [no_streams]], [*pages("8"), *pages("9")])
+    async with informing(api):
+        pass
+    assert [(r.get("resourceVersion"), r["limit"]) for r in api.requests if "list" in r] == [
+        ("0", "500"),
+        (None, "500"),
+        ("8", "500"),
+        (None, "500"),
+    ]
+
+
 @pytest.mark.row("M-015", "M-017")
 @pytest.mark.looptime
 async def test_a_list_that_expired_is_repeated_without_a_version() -> None:
-    page: Page[Pod] = Page(metadata=ListMeta(resource_version="9"), items=[])
+    page = Page(metadata=ListMeta(resource_version="9"), items=[])
     api = Api([[refusal(400, "BadRequest")]], [refusal(410, "Gone"), page])
     async with informing(api):
         pass
