@@ -82,7 +82,7 @@ def _replica_set(context: ControllerContext) -> Controller:
     replica_sets, pods = context.informers.informer(REPLICA_SETS), context.informers.informer(PODS)
     consistency = context.consistency("StaleControllerConsistencyReplicaSet", pods, replica_sets)
     context.metrics.replica_set.register()
-    return ReplicaSetController(
+    controller = ReplicaSetController(
         client=context.client,
         replica_sets=replica_sets,
         pods=pods,
@@ -94,10 +94,12 @@ def _replica_set(context: ControllerContext) -> Controller:
         terminating_replicas=context.features.enabled("DeploymentReplicaSetTerminatingReplicas"),
         pod_deletion_cost=context.features.enabled("PodDeletionCost"),
     )
+    context.metrics.expectations.watch(controller.name, controller.expectations.overdue)
+    return controller
 
 
 def _replication_controller(context: ControllerContext) -> Controller:
-    return ReplicaSetController(
+    controller = ReplicaSetController(
         name="replicationcontroller-controller",
         resource=REPLICATION_CONTROLLERS,
         client=context.client,
@@ -111,12 +113,15 @@ def _replication_controller(context: ControllerContext) -> Controller:
         terminating_replicas=False,
         pod_deletion_cost=context.features.enabled("PodDeletionCost"),
     )
+    context.metrics.expectations.watch(controller.name, controller.expectations.overdue)
+    return controller
 
 
 def _stateful_set(context: ControllerContext) -> Controller:
     stateful_sets, pods = context.informers.informer(STATEFUL_SETS), context.informers.informer(PODS)
     claims = context.informers.informer(PERSISTENT_VOLUME_CLAIMS)
     consistency = context.consistency("StaleControllerConsistencyStatefulSet", pods, claims, stateful_sets)
+    context.metrics.stateful_set.register()
     semantic = context.features.enabled("StatefulSetSemanticRevisionComparison")
     return StatefulSetController(
         client=context.client,

@@ -248,7 +248,9 @@ class ControllerManager:
             informer_client = self._client(transport, "shared-informers")
             await _wait_for_api_server(informer_client)
             resync = options.generic.min_resync_period * random.uniform(1.0, 2.0)
-            self._informers = SharedInformerFactory(informer_client, resync_period=resync)
+            self._informers = SharedInformerFactory(
+                informer_client, resync_period=resync, metrics=self.metrics.informers.for_resource
+            )
             enabled = []
             for descriptor in DESCRIPTORS:
                 if not options.generic.is_enabled(descriptor.name):

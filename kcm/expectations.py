@@ -66,6 +66,12 @@ class ControllerExpectations:
         log.info("Controller still waiting on expectations", v=4, controller=key, expectations=expectations)
         return False
 
+    def overdue(self, seconds: float) -> int:
+        """How many keys have been waiting for longer than this."""
+        now = self._clock.monotonic()
+        waiting = [expectations for expectations in list(self._expectations.values()) if not expectations.fulfilled]
+        return sum(now - expectations.set_at > seconds for expectations in waiting)
+
     def expect_creations(self, key: str, count: int) -> None:
         """Expect `count` creations and no deletions from now on; pods whose deletion was expected are still known."""
         self._set(key, count, 0)

@@ -10,6 +10,7 @@ import math
 import platform
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.process_collector import ProcessCollector
@@ -17,6 +18,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from kcm import KUBERNETES_VERSION, __version__
+from kcm.api.resources import Resource
 
 #: What `Metrics.render` produces.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -24,6 +26,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 _SIZE_BUCKETS = (64, 256, 512, *(1024 * 4**power for power in range(8)))
 _GO_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_HANDLER_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -31,22 +34,25 @@ class Metrics:
     """All metrics of one process, ready to be handed to the parts that fill them."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        self.rest_client = RestClientMetrics(self._registry)
-        self.leader_election = LeaderElectionMetrics(self._registry)
-        self.workqueue = WorkqueueMetrics(self._registry)
-        self.sync = SyncMetrics(self._registry)
-        self.replica_set = ReplicaSetMetrics(self._registry)
-        self.stateful_set = StatefulSetMetrics(self._registry)
+        #: What there is to show.
+        self.registry = CollectorRegistry()
+        self.rest_client = RestClientMetrics(self.registry)
+        self.leader_election = LeaderElectionMetrics(self.registry)
+        self.workqueue = WorkqueueMetrics(self.registry)
+        self.informers = InformerMetrics(self.registry)
+        self.sync = SyncMetrics(self.registry)
+        self.expectations = ExpectationMetrics(self.registry)
+        self.replica_set = ReplicaSetMetrics(self.registry)
+        self.stateful_set = StatefulSetMetrics(self.registry)
         self._loop_lag = Histogram(
             "kcm_event_loop_lag_seconds",
             "How much later than asked for an event loop woke up.",
             ["loop"],
             buckets=_LAG_BUCKETS,
-            registry=self._registry,
+            registry=self.registry,
         )
-        ProcessCollector(registry=self._registry)
-        _register_build_info(self._registry)
+        ProcessCollector(registry=self.registry)
+        _register_build_info(self.registry)
 
     def loop_lag(self, loop: str) -> Callable[[float], None]:
         """Where to tell the lag of an event loop, in seconds; `loop` is its name."""
@@ -54,7 +60,7 @@ class Metrics:
 
     def render(self) -> bytes:
         """The present values in Prometheus' text format 0.0.4."""
-        return text_format(self._registry).encode()
+        return text_format(self.registry).encode()
 
 
 class RestClientMetrics:
@@ -269,6 +275,92 @@ class QueueMetrics:
         self._retries.inc()
 
 
+class InformerMetrics:
+    """The metrics of all informers. Follows clientgo/fifo/metrics.go."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        own = ["group", "version", "resource"]
+        labels = ["name", *own]
+        self.queued = Gauge(
+            "informer_queued_items",
+            "Changes that wait between the watch and the store: none ever do.",
+            labels,
+            registry=registry,
+        )
+        self.latency = Histogram(
+            "informer_processing_latency_seconds",
+            "How long it took to store a change and to tell all handlers of it.",
+            labels,
+            buckets=_HANDLER_BUCKETS,
+            registry=registry,
+        )
+        self.store_version = Gauge(
+            "informer_store_resource_version",
+            "The last 15 digits of the resource version of the store.",
+            labels,
+            registry=registry,
+        )
+        self.silence = Gauge(
+            "kcm_watch_silence_seconds",
+            "Time since the server last sent anything about a resource; a bookmark is due about once a minute.",
+            own,
+            registry=registry,
+        )
+        self.snapshots = Counter(
+            "kcm_informer_snapshots_total",
+            "Lists of all objects that were begun, by what ended the watches before.",
+            [*own, "reason"],
+            registry=registry,
+        )
+
+    def for_resource(self, resource: Resource[Any]) -> "ResourceMetrics":
+        """The metrics of one resource's informer."""
+        return ResourceMetrics(self, resource)
+
+
+class ResourceMetrics:
+    """Fits `kcm.informers.metrics.InformerMetrics`."""
+
+    def __init__(self, metrics: InformerMetrics, resource: Resource[Any]) -> None:
+        own = resource.group, resource.version, resource.plural
+        labels = "kube-controller-manager", *own
+        self._latency = metrics.latency.labels(*labels)
+        self._store_version = metrics.store_version.labels(*labels)
+        self._silence = metrics.silence.labels(*own)
+        self._snapshots = metrics.snapshots
+        self._own = own
+        metrics.queued.labels(*labels).set(0)
+
+    def started(self, *, store_version: Callable[[], str], silence: Callable[[], float]) -> None:
+        """The informer runs."""
+        self._store_version.set_function(lambda: float(store_version()[-15:] or 0))
+        self._silence.set_function(silence)
+
+    def snapshot(self, reason: str) -> None:
+        """It begins a snapshot."""
+        self._snapshots.labels(*self._own, reason).inc()
+
+    def processed(self, seconds: float) -> None:
+        """All handlers have heard of a change."""
+        self._latency.observe(seconds)
+
+
+class ExpectationMetrics:
+    """How many objects wait for pods that should long have been seen."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._overdue = Gauge(
+            "kcm_overdue_expectations",
+            "Objects whose controller has waited for more than a minute to see what it created or deleted.",
+            ["controller"],
+            registry=registry,
+        )
+
+    def watch(self, controller: str, overdue: Callable[[float], int]) -> None:
+        """Show a controller; `overdue` counts those of its objects that have waited for longer than so many seconds."""
+        self._overdue.labels(controller).set_function(lambda: overdue(60.0))
+
+
 class SyncMetrics:
     """Fits `kcm.controllers.controller.SyncMetrics`."""
 
@@ -324,25 +416,31 @@ class StatefulSetMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
         labels = ["statefulset_namespace", "statefulset_name", "pod_management_policy"]
         self._max_unavailable = Gauge(
             "statefulset_controller_statefulset_max_unavailable",
             "How many pods may be unavailable during a rolling update.",
             labels,
-            registry=registry,
+            registry=None,
         )
         self._unavailable = Gauge(
             "statefulset_controller_statefulset_unavailable_replicas",
             "How many slots had no available pod when a rolling update was last to go on.",
             labels,
-            registry=registry,
+            registry=None,
         )
         self._stale_syncs = Counter(
             "statefulset_controller_stale_sync_skips_total",
             "Syncs put off because a cache was older than an own write.",
             ["group", "resource"],
-            registry=registry,
+            registry=None,
         )
+
+    def register(self) -> None:
+        """Show them from now on."""
+        for collector in (self._max_unavailable, self._unavailable, self._stale_syncs):
+            self._registry.register(collector)
 
     def max_unavailable(self, *, namespace: str, name: str, pod_management_policy: str, pods: int) -> None:
         """So many pods of a StatefulSet may be unavailable in a rolling update."""

@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ from kcm.api.types.meta import Object, ObjectMeta
 from kcm.clock import REAL, Clock
 from kcm.informers.backoff import Backoff
 from kcm.informers.frames import FrameSplitter
+from kcm.informers.metrics import InformerMetrics
 from kcm.informers.pacing import Pacer
 from kcm.informers.store import Indexer
 from kcm.logs import get_logger
@@ -80,7 +81,14 @@ class Reflector(Generic[T]):
     """Keeps a sink as new as the server lets it."""
 
     def __init__(
-        self, client: Client, resource: Resource[T], sink: Sink[T], *, pacer: Pacer, clock: Clock = REAL
+        self,
+        client: Client,
+        resource: Resource[T],
+        sink: Sink[T],
+        *,
+        pacer: Pacer,
+        metrics: InformerMetrics,
+        clock: Clock = REAL,
     ) -> None:
         self._client = client
         self._resource = resource
@@ -88,13 +96,21 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._backoff = Backoff(clock=clock)
         self._pacer = pacer
+        self._metrics = metrics
+        self._heard = clock.monotonic()
         self._resource_version = ""
         self._unusable_version = False
         self._paged = False
         self._log = log.bind(type=resource.kind)
 
+    @property
+    def silence(self) -> float:
+        """Seconds since the server last sent anything."""
+        return self._clock.monotonic() - self._heard
+
     async def run(self) -> None:
         """Reflect until cancelled; only what a sink raises gets out."""
+        self._metrics.snapshot("start")
         while True:
             try:
                 await self._round()
@@ -103,9 +119,11 @@ class Reflector(Generic[T]):
                     self._log.info("Watch expired", v=4, err=str(error))
                 else:
                     self._log.error("Failed to watch", err=error)
+                reason = _reason(error)
             await asyncio.sleep(self._backoff.next())
+            self._metrics.snapshot(reason)
 
-    async def _round(self) -> None:
+    async def _round(self) -> NoReturn:
         async with self._patience(), self._stream_snapshot() as stream:
             if stream is not None:
                 await self._follow(stream)
@@ -189,6 +207,7 @@ class Reflector(Generic[T]):
             params["limit"] = str(PAGE_SIZE)
 
         async def take(obj: T) -> None:
+            self._heard = self._clock.monotonic()
             snapshot.put(obj)
             await self._pacer.pause_if_due()
 
@@ -233,6 +252,7 @@ class Reflector(Generic[T]):
         try:
             async for chunk in chunks:
                 self._pacer.resume()
+                self._heard = self._clock.monotonic()
                 for line in splitter.feed(chunk):
                     event = decoder.decode(line)
                     if event.type == "ERROR":
@@ -264,6 +284,17 @@ class Reflector(Generic[T]):
         params = {"allowWatchBookmarks": "true", "timeoutSeconds": str(timeout)}
         version = self._resource_version if version is None else version
         return params | ({"resourceVersion": version} if version else {})
+
+
+def _reason(error: Exception) -> str:
+    """What ended a round, in a word."""
+    if is_resource_expired(error):
+        return "expired"
+    if isinstance(error, StatusError):
+        return "refused"
+    if isinstance(error, TransportError):
+        return "connection"
+    return "short watch" if isinstance(error, WatchError) else "malformed"
 
 
 def _passing(error: Exception) -> bool:

@@ -13,6 +13,7 @@ from kcm.api.client import Client
 from kcm.api.resources import Resource
 from kcm.api.types.meta import Object
 from kcm.clock import REAL, Clock
+from kcm.informers.metrics import InformerMetrics, NoMetrics
 from kcm.informers.pacing import Pacer
 from kcm.informers.reflector import Reflector
 from kcm.informers.store import Indexer, IndexFunc, Tombstone
@@ -36,14 +37,24 @@ def _ignore(*_: object) -> None:
 class SharedInformer(Generic[T]):
     """Keeps a store of all objects of a resource and tells handlers of every change."""
 
-    def __init__(self, client: Client, resource: Resource[T], *, resync_period: float = 0, clock: Clock = REAL) -> None:
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource[T],
+        *,
+        resync_period: float = 0,
+        metrics: InformerMetrics | None = None,
+        clock: Clock = REAL,
+    ) -> None:
         self.resource = resource
         self.store: Indexer[T] = Indexer()
         self._resync_period = resync_period
         self._handlers: list[_Handler[T]] = []
         self._synced = asyncio.Event()
+        self._clock = clock
         self._pacer = Pacer(clock)
-        self._reflector = Reflector(client, resource, self, pacer=self._pacer, clock=clock)
+        self._metrics: InformerMetrics = metrics or NoMetrics()
+        self._reflector = Reflector(client, resource, self, pacer=self._pacer, metrics=self._metrics, clock=clock)
 
     @property
     def has_synced(self) -> bool:
@@ -79,6 +90,9 @@ class SharedInformer(Generic[T]):
         Raises:
             ExceptionGroup: a handler raised, or the reflector broke; the store must not be trusted any more.
         """
+        self._metrics.started(
+            store_version=lambda: self.store.resource_version, silence=lambda: self._reflector.silence
+        )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reflector.run(), name=f"reflector {self.resource.group_resource}")
             if self._resync_period > 0:
@@ -98,6 +112,7 @@ class SharedInformer(Generic[T]):
 
     async def apply(self, event: str, obj: T) -> None:
         """Store one watched change (ADDED, MODIFIED or DELETED) and tell the handlers."""
+        started = self._clock.monotonic()
         self.store.resource_version = obj.metadata.resource_version
         if event == "DELETED":
             self.store.remove(obj.metadata.key)
@@ -110,6 +125,7 @@ class SharedInformer(Generic[T]):
                     handler.on_add(obj)
                 else:
                     handler.on_update(old, obj)
+        self._metrics.processed(self._clock.monotonic() - started)
         await self._pacer.pause_if_due()
 
     def bookmark(self, resource_version: str) -> None:

@@ -266,6 +266,7 @@ class StatefulSetWorld:
         self.recorder = FakeRecorder()
         self.queue = RecordingQueue()
         self.metrics = Metrics()
+        self.metrics.stateful_set.register()
         self.stateful_sets = SharedInformer(self.api, STATEFUL_SETS)
         self.pods = SharedInformer(self.api, PODS)
         self.claims = SharedInformer(self.api, PERSISTENT_VOLUME_CLAIMS)

@@ -9,11 +9,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kcm import KUBERNETES_VERSION
 from kcm.api.client import ClientMetrics
+from kcm.api.resources import REPLICA_SETS
 from kcm.controllers.controller import SyncMetrics
 from kcm.controllers.replicaset.replica_set import ReplicaSetMetrics
+from kcm.expectations import ControllerExpectations
+from kcm.informers.metrics import InformerMetrics
 from kcm.leaderelection.leader_election import LeaderElectionMetrics
 from kcm.metrics import Metrics, format_float, text_format
 from kcm.workqueue.queue import Queue, QueueMetrics
+from tests.clocks import FakeClock
+from tools import metrics_table
 
 Labels = dict[str, str]
 
@@ -219,6 +224,71 @@ def test_controllers_count_failures_skips_and_choices() -> None:
         ({"le": bound}, 0.0 if bound in {"0.25", "0.5", "1", "2"} else 1.0)
         for bound in ("0.25", "0.5", "1", "2", "4", "8", "+Inf")
     ]
+
+
+@pytest.mark.row("M-106")
+def test_an_informer_shows_its_store_its_silence_and_why_it_lists_again() -> None:
+    metrics = Metrics()
+    informer: InformerMetrics = metrics.informers.for_resource(REPLICA_SETS)
+    own = {"group": "apps", "version": "v1", "resource": "replicasets"}
+    labels = {"name": "kube-controller-manager", **own}
+    assert scrape(metrics)["informer_queued_items"] == [(labels, 0)]
+    version = ""
+    informer.started(store_version=lambda: version, silence=lambda: 12.5)
+    assert scrape(metrics)["informer_store_resource_version"] == [(labels, 0)]
+    version = "7123456789012345"
+    for reason in ("start", "expired", "expired"):
+        informer.snapshot(reason)
+    informer.processed(0.002)
+    found = scrape(metrics)
+    assert found["informer_store_resource_version"] == [(labels, 123456789012345)]
+    assert found["kcm_watch_silence_seconds"] == [(own, 12.5)]
+    assert found["kcm_informer_snapshots_total"] == [({**own, "reason": "start"}, 1), ({**own, "reason": "expired"}, 2)]
+    assert found["informer_processing_latency_seconds_sum"] == [(labels, 0.002)]
+    assert bounds(metrics, "informer_processing_latency_seconds") == [
+        "0.001", "0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "+Inf",
+    ]  # fmt: skip
+
+
+def test_objects_that_wait_for_long_are_counted() -> None:
+    metrics = Metrics()
+    clock = FakeClock()
+    expectations = ControllerExpectations(clock)
+    metrics.expectations.watch("replicaset-controller", expectations.overdue)
+
+    def overdue() -> list[tuple[Labels, float]]:
+        return scrape(metrics)["kcm_overdue_expectations"]
+
+    expectations.expect_creations("ns/a", 1)
+    clock.seconds += 50
+    expectations.expect_deletions("ns/b", ["ns/p"])
+    assert overdue() == [({"controller": "replicaset-controller"}, 0)]
+    clock.seconds += 11
+    assert overdue() == [({"controller": "replicaset-controller"}, 1)]
+    expectations.creation_observed("ns/a")
+    clock.seconds += 61
+    assert overdue() == [({"controller": "replicaset-controller"}, 1)]
+
+
+def test_the_page_on_metrics_lists_what_there_is() -> None:
+    assert metrics_table.PAGE.read_text() == metrics_table.page()
+
+
+@pytest.mark.row("M-105")
+def test_the_sizes_of_bodies_are_shown() -> None:
+    metrics = Metrics()
+    metrics.rest_client.request(verb="POST", host="h", code="201", seconds=0.1, sent=100, received=5000)
+    metrics.rest_client.request(verb="POST", host="h", code="<error>", seconds=0.1, sent=100)
+    metrics.rest_client.request(verb="GET", host="h", code="200", seconds=0.1)
+    found = scrape(metrics)
+    labels = {"verb": "POST", "host": "h"}
+    assert found["rest_client_request_size_bytes_count"] == [(labels, 2)]
+    assert found["rest_client_response_size_bytes_sum"] == [(labels, 5000)]
+    for name in ("request", "response"):
+        assert bounds(metrics, f"rest_client_{name}_size_bytes") == [
+            "64", "256", "512", "1024", "4096", "16384", "65536", "262144",
+            "1.048576e+06", "4.194304e+06", "1.6777216e+07", "+Inf",
+        ]  # fmt: skip
 
 
 def test_each_loop_has_its_lag() -> None:

@@ -14,6 +14,7 @@ from kcm.api.errors import Status, StatusError, TransportError
 from kcm.api.lists import ListMeta
 from kcm.api.resources import PODS, Resource
 from kcm.api.types.core import Pod
+from kcm.informers.metrics import InformerMetrics
 from kcm.informers.shared_informer import SharedInformer
 from kcm.informers.store import Tombstone
 from kcm.logs import capture
@@ -123,9 +124,11 @@ class Heard:
 
 
 @asynccontextmanager
-async def informing(api: Api) -> AsyncIterator[tuple[SharedInformer[Pod], list[str]]]:
+async def informing(
+    api: Api, metrics: InformerMetrics | None = None
+) -> AsyncIterator[tuple[SharedInformer[Pod], list[str]]]:
     """Run an informer until the script is through."""
-    informer = SharedInformer(cast("Client", api), PODS, clock=LoopClock())
+    informer = SharedInformer(cast("Client", api), PODS, metrics=metrics, clock=LoopClock())
     heard = Heard()
     informer.add_handler(on_add=heard.add, on_update=heard.update, on_delete=heard.delete)
     task = asyncio.create_task(informer.run())
@@ -384,6 +387,48 @@ async def test_a_refusal_inside_a_stream_ends_the_round(code: int, reason: str, 
             assert 2.0 + 0.8 <= asyncio.get_running_loop().time() - started - 2.0 <= 2.0 + 1.6
     assert "sendInitialEvents" in api.requests[1]
     assert [record.message for record in records if record.level == "error"] == (["Failed to watch"] if loud else [])
+
+
+class Told:
+    """What an informer told of itself."""
+
+    def __init__(self) -> None:
+        self.snapshots: list[str] = []
+        self.changes = 0
+
+    def started(self, *, store_version: Callable[[], str], silence: Callable[[], float]) -> None:
+        self.store_version, self.silence = store_version, silence
+
+    def snapshot(self, reason: str) -> None:
+        self.snapshots.append(reason)
+
+    def processed(self, seconds: float) -> None:
+        assert seconds >= 0
+        self.changes += 1
+
+
+@pytest.mark.row("M-106")
+@pytest.mark.looptime
+async def test_an_informer_tells_why_it_lists_and_how_long_it_heard_nothing() -> None:
+    gone = event("ERROR", {"code": 410, "reason": "Expired"})
+    failed = event("ERROR", {"code": 500, "reason": "InternalError"})
+    broken = TransportError("no route")
+    api = Api(
+        [
+            [snapshot(5), event("ADDED", document("a", 6)), gone],
+            [snapshot(7), failed],
+            [snapshot(8), b"nonsense\n"],
+            [snapshot(9), 2.0], [],
+            [snapshot(10), 2.0], [broken],
+            [snapshot(11), 7.0],
+        ]
+    )  # fmt: skip
+    told = Told()
+    async with informing(api, told):
+        assert told.snapshots == ["start", "expired", "refused", "malformed", "short watch", "connection"]
+        assert told.changes == 1
+        assert told.store_version() == "11"
+        assert told.silence() == 7.0
 
 
 @pytest.mark.row("M-030")

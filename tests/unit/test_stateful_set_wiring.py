@@ -125,6 +125,7 @@ def test_the_gates() -> None:
 @pytest.mark.row("S-194")
 def test_metrics_have_no_series_before_the_first_value_and_keep_them() -> None:
     metrics = Metrics()
+    metrics.stateful_set.register()
     names = ("statefulset_max_unavailable", "statefulset_unavailable_replicas", "stale_sync_skips_total")
     series = re.compile(rf"^statefulset_controller_({'|'.join(names)})\{{", re.MULTILINE)
     assert series.findall(metrics.render().decode()) == []
