@@ -4,20 +4,15 @@ Neither a scheduler nor a node runs here: a pod is placed by its template, and t
 it, which is how a rolling update is held in its middle.
 """
 
-import asyncio
-import contextlib
-import copy
 from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime
-from typing import NamedTuple
 
 import pytest
 
 from kcm.testing import ControlPlane
 from tests.audit import User, asked_of
+from tests.integration.playing import NODE, OURS, STOCK, Side, claim, placed, plural, running_pods, workload
 from tests.integration.rich_template import RICH_TEMPLATE
 from tests.managers import (
-    KCM,
     UNLIMITED,
     Document,
     Manager,
@@ -36,7 +31,6 @@ CONTROLLERS = (
 # One worker each, so that a queue is worked off in order: once a late object was handled, so were all before it.
 ONE_WORKER = tuple(f"--concurrent-{kind}-syncs=1" for kind in ("deployment", "replicaset", "rc", "statefulset"))
 FLAGS = (CONTROLLERS, "--leader-elect=false", "--secure-port=0", "--v=4", *ONE_WORKER, *UNLIMITED)
-NODE = "node-0"
 
 
 @pytest.fixture(scope="module")
@@ -50,45 +44,12 @@ def control_plane(swapping_control_plane: ControlPlane) -> ControlPlane:
     return swapping_control_plane
 
 
-class Side(NamedTuple):
-    """A manager that may hold the workloads."""
-
-    name: str
-    program: tuple[str, ...]
-
-
-STOCK = Side("stock", (str(ControlPlane.binary("kube-controller-manager")),))
-OURS = Side("kcm", KCM)
 DIRECTIONS = pytest.mark.parametrize(
     ("first", "second"), [(STOCK, OURS), (OURS, STOCK)], ids=["stock to kcm", "kcm to stock"]
 )
 
 
 # Shapes
-
-
-def placed(name: str, template: Document | None = None, **spec: object) -> Document:
-    """A pod template, by default a small one, whose pods run at once."""
-    made = copy.deepcopy(template or {"spec": {"containers": [{"name": "c", "image": "registry.test/c:1"}]}})
-    made.setdefault("metadata", {})["labels"] = {"app": name, "example.com/team.of": "Ä".encode().hex()}
-    made["metadata"].pop("finalizers", None)
-    made["spec"].pop("schedulingGates", None)
-    made["spec"] |= {"nodeName": NODE, **spec}
-    return made
-
-
-def workload(kind: str, name: str, *, template: Document | None = None, **spec: object) -> Document:
-    selector = {"app": name} if kind == "ReplicationController" else {"matchLabels": {"app": name}}
-    body: Document = {"replicas": 2, "selector": selector, "template": template or placed(name), **spec}
-    if kind == "StatefulSet":
-        body.setdefault("serviceName", "")
-    version = "v1" if kind == "ReplicationController" else "apps/v1"
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": body}
-
-
-def claim(name: str, size: str) -> Document:
-    resources = {"requests": {"storage": size}}
-    return {"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": resources}}
 
 
 ODD_QUANTITIES = {
@@ -169,10 +130,6 @@ def shapes() -> list[Document]:
     ]
 
 
-def plural(document: Document) -> str:
-    return str(document["kind"]).lower() + "s"
-
-
 def settled(document: Document) -> bool:
     """Whether nothing is left to do, as far as the spec allows."""
     spec, status = document["spec"], document.get("status", {})
@@ -235,31 +192,8 @@ class Swap:
 
 @pytest.fixture(autouse=True)
 async def node(ns: Namespace) -> AsyncIterator[None]:
-    """Plays the node: each pod that has a place runs and is ready, until it is deleted, and then ends at once."""
-    done: set[tuple[str, bool]] = set()
-
-    def to_do() -> list[tuple[str, str, bool]]:
-        metas = [
-            (pod["metadata"], "deletionTimestamp" in pod["metadata"]) for pod in ns.pods if "nodeName" in pod["spec"]
-        ]
-        return [(meta["name"], meta["uid"], ends) for meta, ends in metas if (meta["uid"], ends) not in done]
-
-    async def play() -> None:
-        while True:
-            await ns.until(to_do, "a pod to start or to end", within=3600)
-            for name, uid, ends in to_do():
-                done.add((uid, ends))
-                if ends:
-                    await ns.delete("pods", name, gracePeriodSeconds=0, preconditions={"uid": uid})
-                else:
-                    ready = {"type": "Ready", "status": "True", "lastTransitionTime": datetime.now(UTC).isoformat()}
-                    await ns.patch("pods", name, {"status": {"phase": "Running", "conditions": [ready]}}, "status")
-
-    playing = asyncio.create_task(play())
-    yield
-    playing.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await playing
+    async with running_pods(ns):
+        yield
 
 
 @pytest.fixture
