@@ -5,13 +5,14 @@ it, which is how a rolling update is held in its middle.
 """
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
 from kcm.testing import ControlPlane
 from tests.audit import User, asked_of
-from tests.integration.playing import NODE, OURS, STOCK, Side, claim, placed, plural, running_pods, workload
-from tests.integration.rich_template import RICH_TEMPLATE
+from tests.integration.playing import NODE, OURS, STOCK, Side, claim, plural, running_pods, workload
+from tests.integration.shapes import shapes, until_settled
 from tests.managers import (
     UNLIMITED,
     Document,
@@ -24,6 +25,7 @@ from tests.managers import (
     serving,
     watched,
 )
+from tests.newer_server import NewerServer
 
 CONTROLLERS = (
     "--controllers=deployment-controller,replicaset-controller,replicationcontroller-controller,statefulset-controller"
@@ -49,111 +51,6 @@ DIRECTIONS = pytest.mark.parametrize(
 )
 
 
-# Shapes
-
-
-ODD_QUANTITIES = {
-    "containers": [
-        {
-            "name": "c",
-            "image": "registry.test/c:1",
-            "env": [
-                {"name": "TEXT", "value": '<a> & b \u2028 ünïcödé 東京 \U0001f600 \\ "'},
-                {"name": "NONE"},
-                *({"name": f"E{n}", "value": "x" * n} for n in range(100)),
-            ],
-            "resources": {
-                "limits": {"cpu": "0.5", "memory": "1.5Gi", "ephemeral-storage": "1e9"},
-                "requests": {"cpu": "100000u", "memory": "100M"},
-            },
-        }
-    ],
-    "volumes": [
-        {"name": "scratch", "emptyDir": {"sizeLimit": "0.1Gi"}},
-        {"name": "own", "ephemeral": {"volumeClaimTemplate": {"spec": claim("x", "2Gi")["spec"]}}},
-        {"name": "all", "projected": {"sources": [{"configMap": {"name": "c", "optional": True}}]}},
-    ],
-}
-
-
-def shapes() -> list[Document]:
-    """Workloads of many shapes, each with labels of its own."""
-    odd = {"spec": ODD_QUANTITIES}
-    retention = "persistentVolumeClaimRetentionPolicy"
-    return [
-        workload("Deployment", "d-rich", template=placed("d-rich", RICH_TEMPLATE)),
-        workload(
-            "Deployment", "d-odd", template=placed("d-odd", odd), strategy={"type": "Recreate"}, minReadySeconds=1
-        ),
-        workload("Deployment", "d-none", replicas=0, revisionHistoryLimit=0, progressDeadlineSeconds=2147483647),
-        workload("Deployment", "d-paused", paused=True),
-        workload(
-            "Deployment",
-            "d-percent",
-            strategy={"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "30%", "maxUnavailable": "0%"}},
-        ),
-        workload("ReplicaSet", "r-rich", template=placed("r-rich", RICH_TEMPLATE), minReadySeconds=1),
-        workload("ReplicaSet", "r-none", replicas=0),
-        workload("ReplicationController", "c-odd", template=placed("c-odd", odd)),
-        workload(
-            "StatefulSet",
-            "s-rich",
-            template=placed("s-rich", RICH_TEMPLATE),
-            serviceName="svc",
-            volumeClaimTemplates=[claim("data", "1Gi"), claim("log", "0.5Gi")],
-            **{retention: {"whenDeleted": "Delete", "whenScaled": "Delete"}},
-        ),
-        workload(
-            "StatefulSet",
-            "s-parallel",
-            template=placed("s-parallel", odd),
-            podManagementPolicy="Parallel",
-            ordinals={"start": 5},
-            updateStrategy={"type": "RollingUpdate", "rollingUpdate": {"partition": 1, "maxUnavailable": "50%"}},
-            minReadySeconds=1,
-        ),
-        workload(
-            "StatefulSet",
-            "s-ondelete",
-            updateStrategy={"type": "OnDelete"},
-            volumeClaimTemplates=[claim("data", "1G")],
-            revisionHistoryLimit=0,
-            **{retention: {"whenDeleted": "Delete", "whenScaled": "Retain"}},
-        ),
-        workload(
-            "StatefulSet",
-            "s-" + "long" * 12,
-            volumeClaimTemplates=[claim("data", "1024Mi")],
-            **{retention: {"whenDeleted": "Retain", "whenScaled": "Delete"}},
-        ),
-        workload("StatefulSet", "s-none", replicas=0, podManagementPolicy="Parallel"),
-    ]
-
-
-def settled(document: Document) -> bool:
-    """Whether nothing is left to do, as far as the spec allows."""
-    spec, status = document["spec"], document.get("status", {})
-    if spec.get("paused"):
-        return bool(status.get("observedGeneration", 0) >= document["metadata"]["generation"])
-    strategy = spec.get("updateStrategy", {})
-    if strategy.get("type") == "OnDelete" or strategy.get("rollingUpdate", {}).get("partition"):
-        seen: int = status.get("observedGeneration", 0)
-        return bool(
-            seen >= document["metadata"]["generation"] and status.get("availableReplicas", 0) == spec["replicas"]
-        )
-    if document["kind"] in {"ReplicaSet", "ReplicationController"} and not spec["replicas"]:
-        return bool(status.get("observedGeneration", 0) >= document["metadata"]["generation"])
-    return complete(document)
-
-
-async def until_settled(ns: Namespace) -> None:
-    def unsettled() -> list[str]:
-        kinds = ("deployments", "replicasets", "replicationcontrollers", "statefulsets")
-        return [found["metadata"]["name"] for kind in kinds for found in ns.all(kind) if not settled(found)]
-
-    await ns.until(lambda: not unsettled(), "everything is settled")
-
-
 # Managers
 
 
@@ -167,17 +64,25 @@ class Swap:
         self._terms = 0
         self._holder: Manager | None = None
 
+    def user(self, side: Side) -> User:
+        """Who the next manager is to the server."""
+        self._terms += 1
+        return User(self._control_plane, self._ns, name=f"{side.name}-{self._terms}-of-{self._ns.name}")
+
     async def to(self, side: Side) -> User:
         """End the present manager, start another one, and wait until that has handled everything that there was."""
+        user = self.user(side)
+        await self.through(user.kubeconfig(), side)
+        return user
+
+    async def through(self, kubeconfig: Path, side: Side) -> None:
+        """The same, with a way to the server."""
         if self._holder is not None:
             self._holder.kill()
-        self._terms += 1
-        user = User(self._control_plane, self._ns, name=f"{side.name}-{self._terms}-of-{self._ns.name}")
-        self._holder = self._managers.start(*FLAGS, kubeconfig=user.kubeconfig(), program=side.program)
+        self._holder = self._managers.start(*FLAGS, kubeconfig=kubeconfig, program=side.program)
         # The first thing done shows that it works, and so that its caches are filled; the second comes after all in them.
         for _ in range(2):
             await self.idle()
-        return user
 
     async def idle(self) -> None:
         """Wait until the present manager has handled what it knows of now, since it handled something new after it."""
@@ -320,3 +225,45 @@ async def test_a_rolling_update_is_finished_by_the_other(
     assert len(made) == 2 + 2
     created = [asked_of(event) for event in await user.requests("", "create") if asked_of(event) != "events"]
     assert created == ["pods"] * 4
+
+
+async def test_a_newer_servers_fields_roll_nothing_and_are_kept(ns: Namespace, swap: Swap) -> None:
+    """Who stands behind it decodes no field of tomorrow either; kcm keeps those, and must not take them for a change."""
+    await swap.to(STOCK)
+    for document in shapes():
+        await ns.create(plural(document), document)
+    await until_settled(ns)
+    before = {kind: names(ns.all(kind)) for kind in ("replicasets", "controllerrevisions")}
+    pods = {pod["metadata"]["uid"] for pod in ns.pods}
+
+    user = swap.user(OURS)
+    async with NewerServer(user.kubeconfig()) as newer:
+        await swap.through(newer.kubeconfig(), OURS)
+        assert await writes(user) == []
+
+        # What is written keeps the fields.
+        for name, kind in (("d-rich", "deployments"), ("r-rich", "replicasets"), ("s-rich", "statefulsets")):
+            await ns.scale(kind, name, 3)
+        await ns.scale("replicationcontrollers", "c-odd", 3)
+        await until_settled(ns)
+        assert {kind: names(ns.all(kind)) for kind in before} == before
+        assert pods < {pod["metadata"]["uid"] for pod in ns.pods}
+        assert len(ns.pods) == len(pods) + 4
+        assert newer.puts > 4
+
+        # And a change of today's fields is one: there and back, which finds what was there.
+        annotated = {"spec": {"template": {"metadata": {"annotations": {"example.com/v": "2"}}}}}
+        plain = {"spec": {"template": {"metadata": {"annotations": {"example.com/v": None}}}}}
+        for patch in (annotated, plain):
+            await ns.patch("deployments", "d-odd", patch)
+            await ns.patch("statefulsets", "s-rich", patch)
+            await until_settled(ns)
+            added = {kind: names(ns.all(kind)) - before[kind] for kind in before}
+            assert {kind: len(found) for kind, found in added.items()} == {"replicasets": 1, "controllerrevisions": 1}
+        revisions = [found["metadata"]["name"] for found in ns.all("controllerrevisions")]
+        assert ns.get("statefulsets", "s-rich")["status"]["currentRevision"] in before["controllerrevisions"]
+        assert len(revisions) == len(before["controllerrevisions"]) + 1
+        assert newer.dropped == []
+
+    # Nor does the stock manager find anything to do about what was written.
+    assert await writes(await swap.to(STOCK)) == []
