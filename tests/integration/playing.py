@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+import aiohttp
+
 from kcm.testing import ControlPlane
 from tests.managers import KCM, Document, Namespace
 
@@ -76,13 +78,20 @@ async def running_pods(ns: Namespace, starts: Callable[[Document], bool] = can_s
         ]
         return [(meta["name"], meta["uid"], ends) for meta, ends in metas if (meta["uid"], ends) not in done]
 
+    async def end(name: str, uid: str) -> None:
+        try:
+            await ns.delete("pods", name, gracePeriodSeconds=0, preconditions={"uid": uid})
+        except aiohttp.ClientResponseError as error:
+            if error.status not in {404, 409}:  # the server has done it already
+                raise
+
     async def play() -> None:
         while True:
             await ns.until(to_do, "a pod to start or to end", within=3600)
             for name, uid, ends in to_do():
                 done.add((uid, ends))
                 if ends:
-                    await ns.delete("pods", name, gracePeriodSeconds=0, preconditions={"uid": uid})
+                    await end(name, uid)
                 else:
                     ready = {"type": "Ready", "status": "True", "lastTransitionTime": datetime.now(UTC).isoformat()}
                     await ns.patch("pods", name, {"status": {"phase": "Running", "conditions": [ready]}}, "status")

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import aiohttp
 import pytest
 
 from kcm.testing import ControlPlane
@@ -318,3 +319,41 @@ async def test_a_claim_that_is_there_is_used_whosever_it_is(ns: Namespace) -> No
     await ns.until(
         lambda: any(event.startswith("Warning ConflictingController:") for event in ns.events), "an event tells of it"
     )
+
+
+@pytest.mark.row("S-123", "S-137")
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+async def test_a_pod_that_has_ended_is_replaced_with_its_claim(ns: Namespace, phase: str) -> None:
+    await ns.create("statefulsets", db())
+    await until_complete(ns)
+    before = claims(ns)
+    ended = next(uid(pod) for pod in ns.pods if pod["metadata"]["name"] == "db-1")
+    await ns.patch("pods", "db-1", {"status": {"phase": phase}}, "status")
+
+    def replaced() -> bool:
+        return complete(stateful_set(ns)) and len(ns.pods) == 3 and ended not in map(uid, ns.pods)
+
+    await ns.until(replaced, "another pod is in its place")
+    assert claims(ns) == before
+    assert sum(uid(pod) == ended and "deletionTimestamp" in pod["metadata"] for pod in ns.history["pods"]) <= 1
+
+
+@pytest.mark.row("S-094", "S-191", "S-208")
+async def test_what_the_server_sees_to(ns: Namespace) -> None:
+    """What neither manager has to do itself."""
+    rolling = {"type": "RollingUpdate"}
+    bare = await ns.create("statefulsets", workload("StatefulSet", "bare", replicas=0, updateStrategy=rolling))
+    assert bare["spec"]["updateStrategy"] == rolling
+    made = (await ns.create("statefulsets", db(replicas=None, revisionHistoryLimit=None)))["spec"]
+    assert (made["replicas"], made["revisionHistoryLimit"]) == (1, 10)
+    assert made["updateStrategy"] == {**rolling, "rollingUpdate": {"partition": 0, "maxUnavailable": 1}}
+    part = {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 2, "partition": None}}}
+    assert (await ns.patch("statefulsets", "db", {"spec": part}))["spec"]["updateStrategy"]["rollingUpdate"] == {
+        "partition": 0,
+        "maxUnavailable": 2,
+    }
+    await until_complete(ns)
+    for wrong in ({"readyReplicas": 2}, {"updatedReplicas": 2}, {"replicas": -1}, {"availableReplicas": 2}):
+        with pytest.raises(aiohttp.ClientResponseError) as refused:
+            await ns.patch("statefulsets", "db", {"status": wrong}, "status")
+        assert refused.value.status == 422

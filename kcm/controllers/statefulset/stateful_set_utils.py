@@ -39,7 +39,7 @@ class RevisionError(ValueError):
 
 def parent_and_ordinal(pod_name: str) -> tuple[str, int]:
     """The StatefulSet and ordinal that a pod's name speaks of; no name and -1 where it speaks of none."""
-    match = _POD_NAME.match(pod_name)
+    match = _POD_NAME.search(pod_name)
     if match is None:
         return "", -1
     ordinal = int(match[2])
