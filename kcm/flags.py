@@ -16,14 +16,17 @@ from typing import IO, Any, Generic, TypeVar
 
 import click
 
+from kcm.api.quantity import Quantity
 from kcm.gotext import (
     format_csv,
     format_duration,
     format_float32,
+    format_float64,
     parse_bool,
     parse_csv,
     parse_duration,
     parse_float32,
+    parse_float64,
     parse_int,
     parse_uint,
     quote,
@@ -114,6 +117,31 @@ def _read_vmodule(text: str) -> tuple[tuple[str, int], ...]:
     return tuple(patterns)
 
 
+def _read_string_map(text: str) -> dict[str, str]:
+    pairs: Iterable[str] = (text.strip('"'),) if text.count("=") < 2 else parse_csv(text)
+    values = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"{pair} must be formatted as key=value")
+        values[key] = value
+    return values
+
+
+def _read_int32s(text: str) -> tuple[int, ...]:
+    return tuple(parse_int(part, bits=32) for part in text.split(","))
+
+
+def _read_quantity(text: str) -> str:
+    try:
+        amount = Quantity.parse(text)
+        return str(amount) if amount.unscaled else ""
+    except ValueError:
+        raise ValueError(
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        ) from None
+
+
 def _write_bool(value: bool) -> str:
     return "true" if value else "false"
 
@@ -122,12 +150,29 @@ BOOL = _Scalar("", parse_bool, _write_bool, bare="true")
 STRING = _Scalar("string", str, str)
 INT = _Scalar("int", parse_int, str)
 INT32 = _Scalar("int32", lambda text: parse_int(text, bits=32), str)
+FLOAT = _Scalar("float", parse_float64, format_float64)
 FLOAT32 = _Scalar("float32", parse_float32, format_float32)
 DURATION = _Scalar("duration", parse_duration, format_duration)  # in seconds
 IP = _Scalar("ip", _read_ip, str)
 LEVEL = _Scalar("Level", lambda text: parse_uint(text, bits=31), str)
 STRINGS = _List("strings", parse_csv, lambda value: f"[{format_csv(value)}]")
+INT32S = _List("int32Slice", _read_int32s, lambda value: f"[{','.join(map(str, value))}]")
+QUANTITY = _Scalar("quantity", _read_quantity, lambda value: value or "0")
 VMODULE = _List("pattern=N,...", _read_vmodule, lambda value: ",".join(f"{pattern}={v}" for pattern, v in value))
+
+
+class _StringMap(_Scalar[dict[str, str]]):
+    """A type of pairs, to which every further use of the flag adds."""
+
+    def merge(self, before: dict[str, str], now: dict[str, str]) -> dict[str, str]:
+        return before | now
+
+
+STRING_MAP = _StringMap(
+    "stringToString",
+    _read_string_map,
+    lambda value: f"[{format_csv(f'{key}={text}' for key, text in sorted(value.items()))}]",
+)
 
 
 class Flag(click.Option, Generic[T]):
@@ -142,6 +187,7 @@ class Flag(click.Option, Generic[T]):
         *,
         group: str,
         shorthand: str = "",
+        deprecated: str = "",
     ) -> None:
         """Declares a flag.
 
@@ -152,9 +198,11 @@ class Flag(click.Option, Generic[T]):
             help: What it is for, in one line.
             group: The heading that help shows it under.
             shorthand: A single letter that stands for it.
+            deprecated: Why it should no longer be used, which is told to those who do; help leaves such flags out.
         """
         declarations = [f"--{name}", name.replace("-", "_")] + ([f"-{shorthand}"] if shorthand else [])
-        super().__init__(declarations, type=type, default=default, help=help, is_flag=False)
+        super().__init__(declarations, type=type, default=default, help=help, is_flag=False, hidden=bool(deprecated))
+        self.deprecation = deprecated
         self.long = name
         self.shorthand = shorthand
         self.value_type = type
@@ -262,6 +310,8 @@ class FlagCommand(click.Command):
             given, positional = {}, []
         for flag in self.flags:
             ctx.params[str(flag.name)] = given.get(flag.long, flag.value)
+            if flag.deprecation and flag.long in given:
+                click.echo(f"Flag {flag} has been deprecated, {flag.deprecation}", err=True)
             source = click.core.ParameterSource
             ctx.set_parameter_source(str(flag.name), source.COMMANDLINE if flag.long in given else source.DEFAULT)
         if not ctx.resilient_parsing:
@@ -279,7 +329,9 @@ class FlagCommand(click.Command):
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
         parts = [f"{self.help}\n\nUsage:\n  {ctx.command_path} [flags]"]
         for group in dict.fromkeys(flag.group for flag in self.flags):
-            members = sorted((flag for flag in self.flags if flag.group == group), key=lambda flag: flag.long)
+            members = sorted(
+                (flag for flag in self.flags if flag.group == group and not flag.hidden), key=lambda flag: flag.long
+            )
             parts.append(f"{group} flags:\n\n" + "\n".join(help_lines(members, columns)))
         return "\n\n".join(parts)
 

@@ -22,6 +22,8 @@ _NANOSECONDS: Final = {
     "m": 60_000_000_000,
     "h": 3_600_000_000_000,
 }
+# A quote in a field that does not begin with one, after any number of whole fields.
+_BARE_QUOTE = re.compile(r'^(?:(?:"(?:[^"]|"")*"|[^",]*),)*[^",]+"')
 _DURATION_PART = re.compile(r"([0-9]*)(\.?)([0-9]*)([^0-9.]*)")
 _INTEGER = re.compile(
     r"[+-]?(?:0[xX](?:_?[0-9a-fA-F])+|0[bB](?:_?[01])+|0[oO](?:_?[0-7])+|(0(?:_?[0-7])+)|0|[1-9](?:_?[0-9])*)"
@@ -114,6 +116,23 @@ def parse_float32(text: str) -> float:
     return value
 
 
+def parse_float64(text: str) -> float:
+    """The number that strconv.ParseFloat reads for 64 bits."""
+    if _FLOAT.fullmatch(text) is None:
+        raise _syntax_error("ParseFloat", text)
+    value = float(text)
+    if math.isinf(value) and "i" not in text.lower():
+        raise _range_error("ParseFloat", text)
+    return value
+
+
+def format_float64(value: float) -> str:
+    """The shortest text that gives the same number, as strconv.FormatFloat(value, 'g', -1, 64) writes it up to 10¹⁶."""
+    if math.isnan(value) or math.isinf(value):
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    return repr(value).removesuffix(".0")
+
+
 def format_float32(value: float) -> str:
     """The shortest text that gives the same 32-bit number, as strconv.FormatFloat(value, 'g', -1, 32) writes it."""
     if math.isnan(value):
@@ -171,6 +190,8 @@ def format_duration(seconds: float) -> str:
 
 def parse_csv(text: str) -> tuple[str, ...]:
     """The fields of one line of comma-separated values; an empty text has none."""
+    if bare := _BARE_QUOTE.search(text):
+        raise ValueError(f'parse error on line 1, column {bare.end()}: bare " in non-quoted-field')
     try:
         return tuple(next(csv.reader(io.StringIO(text), strict=True), ()))
     except csv.Error as error:

@@ -58,17 +58,18 @@ class _Stream:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # re-entered when a finalizer logs inside a write
         self.target: TextIO | None = None  # None: sys.stderr at the time of each write
+        self.split = False
 
-    def write(self, line: str) -> None:
-        target = self.target or sys.stderr
+    def write(self, line: str, level: Level = "error") -> None:
+        target = self.target or (sys.stdout if self.split and level != "error" else sys.stderr)
         with self._lock:
             target.write(line + "\n")
             target.flush()
 
     def flush(self) -> None:
-        target = self.target or sys.stderr
         with self._lock:
-            target.flush()
+            for target in [self.target] if self.target else [sys.stdout, sys.stderr]:
+                target.flush()
 
 
 class Logger(BoundLoggerBase):
@@ -122,7 +123,7 @@ class Logger(BoundLoggerBase):
     def _write(self, level: Level, message: str, caller: tuple[str, int], keys: Mapping[str, object]) -> None:
         try:
             (line,), _ = self._process_event(level, None, {_MESSAGE: message, _CALLER: caller, **keys})
-            self._logger.write(line)
+            self._logger.write(line, level)
         except DropEvent:
             pass
         except Exception as failure:  # noqa: BLE001 - a full disk or a bad value must not stop a controller
@@ -253,6 +254,7 @@ def configure(
     verbosity: int = 0,
     vmodule: Sequence[tuple[str, int]] = (),
     stream: TextIO | None = None,
+    split: bool = False,
 ) -> None:
     """Sets up logging for the process, including what libraries log through the standard module.
 
@@ -262,10 +264,11 @@ def configure(
         vmodule: Patterns (`*`, `?`) of module names with the verbosity that they raise it to; the first match counts. A pattern
             with a dot is matched with the full dotted name, another with its last part.
         stream: Where lines go; None stands for standard error, looked up at each write.
+        split: Without a stream, whether only errors go to standard error and the rest to standard output.
     """
     global _vmodule  # noqa: PLW0603 - as above
     _vmodule = tuple(vmodule)
-    _stream.target = stream
+    _stream.target, _stream.split = stream, split
     _processors[:] = [render_json if format == "json" else render_text]
     root = logging.getLogger()
     if not any(isinstance(handler, _Bridge) for handler in root.handlers):

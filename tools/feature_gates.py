@@ -1,7 +1,7 @@
 """Rewrite kcm/feature_gates.json from the reference's Go sources: `python tools/feature_gates.py [GOMODCACHE/k8s.io]`.
 
-The sources come with the pinned stock manager (`go env GOMODCACHE`); only facts are taken over: each gate's name, its stage
-and default at the followed release, whether it is locked, and which gates it requires.
+The sources come with the pinned stock manager (`go env GOMODCACHE`); only facts are taken over: each gate's name, its stages
+with their releases and defaults, whether it is locked, and which gates it requires.
 """
 
 import json
@@ -9,12 +9,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
-RELEASE = (1, 37)
 PATCH = 2
-#: What --min-compatibility-version is unless set: one minor release back.
-MIN_COMPATIBILITY = (1, 36)
 
 # The registries that a kube-controller-manager binary fills its gate with.
 SOURCES = (
@@ -34,29 +30,22 @@ SPEC = re.compile(r"^\s*\{Version:.*?MustParse\(\"(\d+)\.(\d+)\"\)(.*)\}", re.MU
 REQUIRES = re.compile(r"^\t(?:\w+\.)?(\w+): \{([\w.,\s]+?)\},$", re.MULTILINE)
 
 
-class Gate(NamedTuple):
-    """One gate as it is at the followed release."""
-
-    stage: str
-    default: bool
-    locked: bool
-
-
-def gate_at_release(specs: str) -> Gate | None:
-    """The last stage that the release and the minimum compatible version have reached."""
-    reached = None
+def stages(specs: str) -> list[dict[str, object]]:
+    """What a gate has been since which release, oldest first."""
+    found = []
     for major, minor, rest in SPEC.findall(specs):
-        least = re.search(r'MinCompatibilityVersion: version\.MustParse\("(\d+)\.(\d+)"\)', rest)
-        too_new = least is not None and (int(least[1]), int(least[2])) > MIN_COMPATIBILITY
-        if (int(major), int(minor)) > RELEASE or too_new:
-            continue
         stage = re.search(r"PreRelease:\s*(?:\w+\.)?(\w+)", rest)
-        reached = Gate(
-            stage=stage[1].upper() if stage else "GA",
-            default=bool(re.search(r"\bDefault:\s*true", rest)),
-            locked=bool(re.search(r"LockToDefault:\s*true", rest)),
-        )
-    return reached
+        entry: dict[str, object] = {
+            "since": [int(major), int(minor)],
+            "stage": stage[1].upper() if stage else "GA",
+            "default": bool(re.search(r"\bDefault:\s*true", rest)),
+        }
+        if re.search(r"LockToDefault:\s*true", rest):
+            entry["locked"] = True
+        if least := re.search(r'MinCompatibilityVersion: version\.MustParse\("(\d+)\.(\d+)"\)', rest):
+            entry["min_compatibility"] = [int(least[1]), int(least[2])]
+        found.append(entry)
+    return found
 
 
 def read(modules: Path) -> dict[str, dict[str, object]]:
@@ -64,16 +53,12 @@ def read(modules: Path) -> dict[str, dict[str, object]]:
     texts = [(modules / source).read_text() for source in SOURCES]
     names = {identifier: name for text in texts for identifier, name in NAME.findall(text)}
     table: dict[str, dict[str, object]] = {
-        "AllAlpha": {"stage": "ALPHA", "default": False},
-        "AllBeta": {"stage": "BETA", "default": False},
+        "AllAlpha": {"stages": [{"since": [0, 0], "stage": "ALPHA", "default": False}]},
+        "AllBeta": {"stages": [{"since": [0, 0], "stage": "BETA", "default": False}]},
     }
     for text in texts:
         for identifier, specs in GATE.findall(text):
-            gate = gate_at_release(specs)
-            if gate is not None:
-                table[names[identifier]] = {"stage": gate.stage, "default": gate.default}
-                if gate.locked:
-                    table[names[identifier]]["locked"] = True
+            table[names[identifier]] = {"stages": stages(specs)}
     for text in texts:
         for identifier, required in REQUIRES.findall(text):
             gates = [names[item.strip().rpartition(".")[2]] for item in required.split(",") if item.strip()]

@@ -1,5 +1,6 @@
 """The command as its users and their manifests see it: texts, streams, statuses, and the options that reach the manager."""
 
+import json
 import logging
 import os
 import re
@@ -8,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.resources import files
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -17,7 +19,11 @@ from click.testing import CliRunner, Result
 from kcm import cmd, logs
 from kcm.api.errors import ConfigError
 from kcm.cmd import CommandError, build_command
+from kcm.command_line import FLAGS
+from kcm.flags import FlagCommand
 from kcm.options import LeaderElectionOptions, LoggingOptions, Options, WorkerOptions
+
+STOCK = json.loads(files("kcm").joinpath("stock_flags.json").read_text())
 
 
 @pytest.fixture(autouse=True)
@@ -112,24 +118,15 @@ def test_a_boolean_takes_no_separate_argument(kcm: Kcm) -> None:
     assert not kcm.options("--leader-elect=false").leader_election.leader_elect
 
 
-@pytest.mark.row("C-005", "C-006")
+@pytest.mark.row("C-005", "C-006", "C-142")
 @pytest.mark.parametrize("arg", ["--help", "-h", "-h=true"])
 def test_help_shows_the_flags_in_their_groups_on_standard_output(kcm: Kcm, arg: str) -> None:
     result = kcm(arg, "x")
     assert (result.exit_code, result.stderr, kcm.ran) == (0, "", [])
     assert result.stdout.startswith("kcm runs Kubernetes' workload controllers")
-    assert "\n\nUsage:\n  kcm [flags]\n\nGeneric flags:\n\n" in result.stdout
-    assert re.findall(r"^(\S.*) flags:$", result.stdout, re.MULTILINE) == [
-        "Generic",
-        "Secure serving",
-        "Deployment-controller",
-        "Statefulset-controller",
-        "Replicaset-controller",
-        "Replicationcontroller-controller",
-        "Logs",
-        "Misc",
-        "Global",
-    ]
+    assert "\n\nUsage:\n  kcm [flags]\n\nDebugging flags:\n\n" in result.stdout
+    assert re.findall(r"^(\S.*) flags:$", result.stdout, re.MULTILINE) == STOCK["groups"]
+    assert "-untagged-cloud" not in result.stdout
     assert re.search(r"^      --kube-api-burst int32 +\S.* \(default 30\)$", result.stdout, re.MULTILINE)
     assert re.search(
         r'^      --leader-elect-resource-lock string +\S.* \(default "leases"\)$', result.stdout, re.MULTILINE
@@ -188,7 +185,7 @@ def test_all_flags_are_logged_at_verbosity_1(kcm: Kcm) -> None:
         'FLAG: --v="1"',
         'FLAG: --version="false"',
     } <= set(logged)
-    assert len(logged) == 35
+    assert len(logged) == 150
     assert "FLAG" not in kcm("--controllers=deployment").stderr
 
 
@@ -412,3 +409,112 @@ def test_a_manager_that_cannot_start_is_told_of_in_one_line(
     with pytest.raises(CommandError) as failure:
         cmd._run_manager(Options())
     assert str(failure.value) == str(problem)
+
+
+_BY_ROW = {
+    "C-010": "min-resync-period",
+    "C-012": "kube-api-content-type",
+    "C-013": "controller-start-interval",
+    "C-014": "controller-shutdown-timeout",
+    "C-022": "(emulated|min-compatibility)-version",
+    "C-023": ".*profiling",
+    "C-024": ".*leader-migration.*",
+    "C-026": "bind-address|secure-port",
+    "C-028": "tls-.*|http2-.*|.*http2-serving|permit-.*",
+    "C-030": "authentication-.*|client-ca-file",
+    "C-031": "requestheader-.*",
+    "C-032": "authorization-.*",
+    "C-033": ".*metric.*",
+    "C-034": "log.*|v|vmodule",
+    "C-142": ".*",
+}
+
+
+@pytest.mark.parametrize("pattern", [pytest.param(p, marks=pytest.mark.row(row), id=row) for row, p in _BY_ROW.items()])
+def test_every_flag_has_the_stock_managers_group_type_and_default(pattern: str) -> None:
+    flags = {flag.long: flag for flag in FlagCommand("kcm", FLAGS, lambda: None, "").flags}
+    assert flags.keys() == STOCK["flags"].keys()
+    names = [name for name in flags if re.fullmatch(pattern, name)]
+    assert names
+    for name in names:
+        flag, facts = flags[name], STOCK["flags"][name]
+        shown = (flag.group, flag.value_type.name, flag.value_type.write(flag.value), flag.hidden)
+        assert shown == (facts["group"], facts["type"], facts["default"], facts.get("hidden", False)), name
+
+
+@pytest.mark.row("C-141")
+@pytest.mark.parametrize(
+    ("wrong", "value", "kind"),
+    [
+        ("concurrent-gc-syncs", "1.5", "int32"),
+        ("namespace-sync-period", "5", "duration"),
+        ("node-eviction-rate", "x", "float32"),
+        ("horizontal-pod-autoscaler-tolerance", "x", "float"),
+        ("allocate-node-cidrs", "maybe", ""),
+    ],
+)
+def test_flags_of_other_controllers_are_checked_by_their_types(kcm: Kcm, wrong: str, value: str, kind: str) -> None:
+    assert STOCK["flags"][wrong]["type"] == kind
+    result = kcm(f"--{wrong}={value}")
+    assert result.exit_code == 1
+    assert f'Error: invalid argument "{value}" for "--{wrong}" flag: ' in result.stderr
+
+
+KUBEADM = [
+    "--allocate-node-cidrs=true",
+    "--authentication-kubeconfig=/etc/kubernetes/controller-manager.conf",
+    "--authorization-kubeconfig=/etc/kubernetes/controller-manager.conf",
+    "--bind-address=127.0.0.1",
+    "--client-ca-file=/etc/kubernetes/pki/ca.crt",
+    "--cluster-cidr=10.244.0.0/16",
+    "--cluster-name=kubernetes",
+    "--cluster-signing-cert-file=/etc/kubernetes/pki/ca.crt",
+    "--cluster-signing-key-file=/etc/kubernetes/pki/ca.key",
+    "--controllers=*,bootstrapsigner,tokencleaner",
+    "--kubeconfig=/etc/kubernetes/controller-manager.conf",
+    "--leader-elect=true",
+    "--requestheader-client-ca-file=/etc/kubernetes/pki/front-proxy-ca.crt",
+    "--root-ca-file=/etc/kubernetes/pki/ca.crt",
+    "--service-account-private-key-file=/etc/kubernetes/pki/sa.key",
+    "--service-cluster-ip-range=10.96.0.0/16",
+    "--use-service-account-credentials=true",
+]
+
+
+@pytest.mark.row("C-138", "C-139")
+def test_a_kubeadm_command_line_is_taken_and_says_once_what_is_without_effect(kcm: Kcm) -> None:
+    result = kcm(*KUBEADM)
+    assert result.exit_code == 0
+    (options,) = kcm.ran
+    assert options.authentication.kubeconfig == options.authorization.kubeconfig == options.kubeconfig
+    assert options.authentication.client_ca_file == "/etc/kubernetes/pki/ca.crt"
+    assert options.authentication.request_header.client_ca_file == "/etc/kubernetes/pki/front-proxy-ca.crt"
+    warnings = [line for line in result.stderr.splitlines() if "without effect" in line]
+    assert len(warnings) == 1
+    assert re.findall(r'"(--[\w-]+)"', warnings[0]) == [
+        "--allocate-node-cidrs",
+        "--cluster-cidr",
+        "--cluster-signing-cert-file",
+        "--cluster-signing-key-file",
+        "--root-ca-file",
+        "--service-account-private-key-file",
+        "--service-cluster-ip-range",
+    ]
+    external = kcm("--cluster-signing-cert-file=", "--cluster-signing-key-file=")
+    assert external.exit_code == 0
+    assert "without effect" not in external.stderr
+
+
+def test_a_flag_that_goes_away_is_told_to_who_uses_it(kcm: Kcm) -> None:
+    assert "Flag --node-sync-period has been deprecated, it has no effect\n" in kcm("--node-sync-period=5s").stderr
+
+
+@pytest.mark.row("C-022")
+def test_an_emulated_release_brings_its_gates(kcm: Kcm) -> None:
+    gates = kcm.options("--emulated-version=1.36").feature_gates
+    assert (gates.emulated, gates.enabled("MaxUnavailableStatefulSet")) == ((1, 36), False)
+    assert kcm.options("--emulated-version=kube=1.37").feature_gates.enabled("MaxUnavailableStatefulSet")
+    assert (
+        kcm("--version=raw", "--emulated-version=1.35").stdout.count('EmulationMinor:"35", MinCompatibilityMajor:"1"')
+        == 1
+    )
