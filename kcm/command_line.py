@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar
 
 from kcm import KUBERNETES_VERSION
-from kcm.features import parse_feature_gates, parse_release, split_feature_gates
+from kcm.features import RELEASE, parse_feature_gates, parse_release, show, split_feature_gates
 from kcm.flags import (
     BOOL,
     DURATION,
@@ -501,3 +501,25 @@ def options_from_flags(values: Mapping[str, Any]) -> Options:
     return replace(
         _DEFAULTS, **sections[""], foreign=ForeignOptions(values=foreign), feature_gates=gates, version=reported
     )
+
+
+def flag_values(options: Options) -> dict[str, Any]:
+    """The values of `FLAGS` that make these options, by the flags' names: the inverse of `options_from_flags`."""
+    values = {flag.long: options.foreign.values.get(flag.long, flag.value) for flag in _FOREIGN}
+    for target, flag in _OWN:
+        value: Any = options
+        for part in target.split("."):
+            value = getattr(value, part)
+        values[flag.long] = value
+    gates = options.feature_gates
+    values["emulated-version"] = () if gates.emulated == RELEASE else (show(gates.emulated),)
+    values["min-compatibility-version"] = () if gates.min_compatibility is None else (show(gates.min_compatibility),)
+    values["feature-gates"] = tuple(("", f"{name}={'true' if on else 'false'}") for name, on in gates.settings.items())
+    values["version"] = "false" if options.version == KUBERNETES_VERSION else options.version
+    return values
+
+
+def flag_texts(options: Options) -> dict[str, str]:
+    """The same as texts, as they are logged, with --help."""
+    values = flag_values(options)
+    return {"help": "false"} | {flag.long: flag.value_type.write(values[flag.long]) for flag in FLAGS}

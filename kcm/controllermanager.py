@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from typing import Any, NoReturn, Self
 
+from aiohttp import web
+
 from kcm import KUBERNETES_VERSION, __version__, logs
 from kcm.api.client import REQUEST_TIMEOUT, Client, Fence
 from kcm.api.client_builder_dynamic import ServiceAccountCredentials
@@ -26,16 +28,25 @@ from kcm.api.credentials import ConfigCredentials
 from kcm.api.errors import ConfigError, FencedError, StatusError, TransportError
 from kcm.api.resources import LEASES
 from kcm.api.transport import Transport
+from kcm.command_line import flag_texts
+from kcm.component_config import component_config
 from kcm.control_thread import ControlThread, Heartbeat
 from kcm.controller_descriptor import DESCRIPTORS, ControllerContext, ControllerDescriptor
 from kcm.controllers.controller import Controller
 from kcm.events.recorder import EventBroadcaster, reference_to
+from kcm.features import show
 from kcm.informers.factory import SharedInformerFactory
 from kcm.leaderelection.leader_election import LeaderElector, LeadershipLostError
 from kcm.leaderelection.lease_lock import LeaseLock
 from kcm.metrics import Metrics
 from kcm.options import IMPLEMENTED_CONTROLLERS, LeaderElectionOptions, Options
 from kcm.serving import SecureServer, ServingError
+from kcm.serving.delegation import delegate
+from kcm.serving.metrics_pages import MetricsPage
+from kcm.serving.profiling import Profiling, set_verbosity
+from kcm.serving.responses import json_response
+from kcm.serving.secure_serving import NO_DELEGATION, Handler
+from kcm.serving.zpages import Flagz, Statusz
 
 log = logs.get_logger(__name__)
 
@@ -84,10 +95,19 @@ class ControllerManager:
         self._config = config or load_config(kubeconfig=options.kubeconfig, master=options.master)
         self._on_lost = on_lost
         self._heartbeat = Heartbeat(self.metrics.loop_lag("controllers"), monotonic=time.monotonic)
+        self._left_to_others: frozenset[str] = frozenset()
+        if options.leader_election.leader_elect:
+            try:
+                self._left_to_others = options.leader_migration.left_to_others(IMPLEMENTED_CONTROLLERS)
+            except ValueError as error:
+                raise ManagerError(str(error)) from error
         self._identity = f"{socket.gethostname()}_{uuid.uuid4()}"
         self._server: SecureServer
         self._elector: LeaderElector | None = None
         self._led = False
+        self._loops: dict[str, asyncio.AbstractEventLoop] = {}
+        self.metrics.feature_gates(options.feature_gates)
+        self.metrics.restrict(options.metrics)
         self._informers: SharedInformerFactory | None = None
         self._controllers: list[Controller] = []
         self._running = asyncio.Event()
@@ -128,7 +148,7 @@ class ControllerManager:
             FencedError: a write came too late for the Lease.
             ExceptionGroup: something broke; see design 11 in ARCHITECTURE.md.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._loops["controllers"] = asyncio.get_running_loop()
         leading: asyncio.Future[None] = loop.create_future()
         ended: asyncio.Future[NoReturn] = loop.create_future()
 
@@ -161,12 +181,11 @@ class ControllerManager:
 
     async def _control(self, stack: AsyncExitStack, up: Callable[[], None], on_leading: Callable[[], None]) -> None:
         """Serve, and lead or let the controllers start at once."""
+        self._loops["control"] = asyncio.get_running_loop()
         lag = Heartbeat(self.metrics.loop_lag("control"), monotonic=time.monotonic)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         tasks.create_task(lag.run())
-        server = await stack.enter_async_context(
-            SecureServer(self._options.serving, render_metrics=self.metrics.render)
-        )
+        server = await stack.enter_async_context(await self._secure_server(stack, tasks))
         self._server = server
         server.add_checks(livez={"controllers-loop": self._check_loop}, readyz={"informer-sync": self._check_synced})
         election = self._options.leader_election
@@ -207,6 +226,50 @@ class ControllerManager:
             if self._on_lost is not None:
                 self._on_lost(lost)  # right here: what else this thread and the other do may take its time
             raise
+
+    async def _secure_server(self, stack: AsyncExitStack, tasks: asyncio.TaskGroup) -> SecureServer:
+        options = self._options
+
+        async def connect(config: ClientConfig) -> Client:
+            transport = await stack.enter_async_context(_transport(config))
+            return Client(
+                transport, user_agent=_user_agent("delegation"), qps=200, burst=400, metrics=self.metrics.rest_client
+            )
+
+        delegation = NO_DELEGATION
+        if options.serving.secure_port != 0:
+            delegation = await delegate(options.authentication, options.authorization, connect=connect, tasks=tasks)
+        return SecureServer(
+            options.serving,
+            handlers=self._handlers(),
+            delegation=delegation,
+            metrics=self.metrics.requests,
+            health_metrics=self.metrics.health,
+        )
+
+    def _handlers(self) -> dict[str, Handler]:
+        options, gates = self._options, self._options.feature_gates
+        config = component_config(options)
+
+        async def configz(_: object) -> web.Response:
+            return json_response(config)
+
+        handlers: dict[str, Handler] = {
+            "/metrics": MetricsPage(self.metrics.render),
+            "/metrics/slis": MetricsPage(self.metrics.health.render, self.metrics.health.reset),
+            "/configz": configz,
+        }
+        if gates.enabled("ComponentFlagz"):
+            handlers["/flagz"] = Flagz(COMPONENT, flag_texts(options))
+        if gates.enabled("ComponentStatusz"):
+            paths = ["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz"]
+            handlers["/statusz"] = Statusz(
+                COMPONENT, version=options.version, emulated=show(gates.emulated), paths=paths
+            )
+        if options.debugging.profiling:
+            handlers["/debug/pprof"] = handlers["/debug/pprof/"] = Profiling(lambda: self._loops)
+            handlers["/debug/flags/v"] = set_verbosity
+        return handlers
 
     @property
     def _releases(self) -> bool:
@@ -255,6 +318,9 @@ class ControllerManager:
             for descriptor in DESCRIPTORS:
                 if not options.generic.is_enabled(descriptor.name):
                     log.warning("Controller is disabled", controller=descriptor.name)
+                    continue
+                if descriptor.name in self._left_to_others:
+                    log.warning("Controller is left to another manager", controller=descriptor.name)
                     continue
                 enabled.append((descriptor, await self._build(descriptor, transport, stack)))
             self._controllers = [controller for _, controller in enabled]
@@ -312,6 +378,7 @@ class ControllerManager:
 
     async def _start(self, descriptor: ControllerDescriptor, controller: Controller) -> None:
         await asyncio.sleep(self._options.generic.controller_start_interval * random.uniform(1.0, 2.0))
+        self.metrics.controller_started(descriptor.client_name)
         await controller.run(descriptor.workers(self._options))
 
     def _client(

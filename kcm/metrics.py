@@ -9,7 +9,7 @@ Telling is cheap (well under a microsecond for each value) and allowed in any th
 import math
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -19,6 +19,8 @@ from prometheus_client.samples import Sample
 
 from kcm import KUBERNETES_VERSION, __version__
 from kcm.api.resources import Resource
+from kcm.features import FeatureGates
+from kcm.options import MetricsOptions
 
 #: What `Metrics.render` produces.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -26,6 +28,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 _SIZE_BUCKETS = (64, 256, 512, *(1024 * 4**power for power in range(8)))
 _GO_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_NAMED_USERS = frozenset({"admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default"})
 _HANDLER_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -36,6 +39,8 @@ class Metrics:
     def __init__(self) -> None:
         #: What there is to show.
         self.registry = CollectorRegistry()
+        self._disabled: Collection[str] = ()
+        self._allowed: Mapping[tuple[str, str], Collection[str]] = {}
         self.rest_client = RestClientMetrics(self.registry)
         self.leader_election = LeaderElectionMetrics(self.registry)
         self.workqueue = WorkqueueMetrics(self.registry)
@@ -51,6 +56,14 @@ class Metrics:
             buckets=_LAG_BUCKETS,
             registry=self.registry,
         )
+        self._running = Gauge(
+            "running_managed_controllers",
+            "Whether a controller runs in this manager.",
+            ["name", "manager"],
+            registry=self.registry,
+        )
+        self.requests = RequestMetrics(self.registry)
+        self.health = HealthMetrics()
         ProcessCollector(registry=self.registry)
         _register_build_info(self.registry)
 
@@ -60,7 +73,111 @@ class Metrics:
 
     def render(self) -> bytes:
         """The present values in Prometheus' text format 0.0.4."""
-        return text_format(self.registry).encode()
+        return text_format(self.registry, disabled=self._disabled, allowed=self._allowed).encode()
+
+    def controller_started(self, name: str) -> None:
+        """A controller begins to work."""
+        self._running.labels(name, "kube-controller-manager").set(1)
+
+    def feature_gates(self, gates: FeatureGates) -> None:
+        """Show which feature gates are on."""
+        enabled = Gauge(
+            "kubernetes_feature_enabled",
+            "Whether a feature gate is on, and how mature it is.",
+            ["name", "stage"],
+            registry=self.registry,
+        )
+        for name, gate in gates.known.items():
+            if gate.stage != "PRE-ALPHA":
+                enabled.labels(name, "" if gate.stage == "GA" else gate.stage).set(gates.enabled(name))
+
+    def restrict(self, options: MetricsOptions) -> None:
+        """Leave metrics out, and put `unexpected` for values of labels that are not allowed."""
+        self._disabled = frozenset(options.disabled)
+        self._allowed = options.allowed_values()
+
+
+class BareCounter(Counter):
+    """A counter whose name has no `_total`, as two of the reference's have none."""
+
+    def _child_samples(self) -> Iterable[Sample]:
+        return [sample._replace(name="") for sample in super()._child_samples() if sample.name == "_total"]
+
+
+class RequestMetrics:
+    """Fits `kcm.serving.secure_serving.RequestMetrics`. Follows apiserver pkg/endpoints/filters/metrics.go."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        buckets = _exponential_buckets(0.001, 2, 15)
+        self._users = BareCounter(
+            "authenticated_user_requests", "Requests by kind of user.", ["username"], registry=registry
+        )
+        self._attempts = BareCounter(
+            "authentication_attempts", "Requests by whether it was found out who asks.", ["result"], registry=registry
+        )
+        self._attempt_seconds = Histogram(
+            "authentication_duration_seconds",
+            "How long it took to find out who asks.",
+            ["result"],
+            buckets=buckets,
+            registry=registry,
+        )
+        self._decisions = Counter(
+            "authorization_attempts_total", "Requests by whether they are allowed.", ["result"], registry=registry
+        )
+        self._decision_seconds = Histogram(
+            "authorization_duration_seconds",
+            "How long it took to find out whether a request is allowed.",
+            ["result"],
+            buckets=buckets,
+            registry=registry,
+        )
+
+    def authenticated(self, *, result: str, seconds: float, user: str | None) -> None:
+        """Somebody asks; `user` is the name, if that was found out. Names are put together, or there were too many."""
+        self._attempts.labels(result).inc()
+        self._attempt_seconds.labels(result).observe(seconds)
+        if user is not None:
+            self._users.labels(user if user in _NAMED_USERS else "email_id" if "@" in user else "other").inc()
+
+    def authorized(self, *, result: str, seconds: float) -> None:
+        """Whether that is allowed was looked at."""
+        self._decisions.labels(result).inc()
+        self._decision_seconds.labels(result).observe(seconds)
+
+
+class HealthMetrics:
+    """What /metrics/slis shows; fits `kcm.serving.healthz.HealthMetrics`. Follows component-base metrics/prometheus/slis."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._last = Gauge(
+            "kubernetes_healthcheck", "The last result of a health check.", ["name", "type"], registry=self._registry
+        )
+        self._results = Counter(
+            "kubernetes_healthchecks_total",
+            "Results of all health checks.",
+            ["name", "type", "status"],
+            registry=self._registry,
+        )
+        self._start = Gauge("process_start_time_seconds", "When the process started.", registry=self._registry)
+        own = CollectorRegistry()
+        ProcessCollector(registry=own)
+        self._start.set(own.get_sample_value("process_start_time_seconds") or 0)
+
+    def checked(self, *, name: str, type: str, ok: bool) -> None:  # noqa: A002 - the label's name
+        """A check was made."""
+        self._last.labels(name, type).set(ok)
+        self._results.labels(name, type, "success" if ok else "error").inc()
+
+    def reset(self) -> None:
+        """Forget all results."""
+        self._last.clear()
+        self._results.clear()
+
+    def render(self) -> bytes:
+        """The present values in Prometheus' text format 0.0.4."""
+        return text_format(self._registry).encode()
 
 
 class RestClientMetrics:
@@ -493,24 +610,49 @@ def _exponential_buckets(start: float, factor: float, count: int) -> list[float]
     return buckets
 
 
-def text_format(collector: Collector) -> str:
+def text_format(
+    collector: Collector,
+    *,
+    disabled: Collection[str] = (),
+    allowed: Mapping[tuple[str, str], Collection[str]] | None = None,
+) -> str:
     """Write text format 0.0.4 as Go's expfmt does.
 
     prometheus_client's own writer differs in what dashboards match as text (`le="10.0"`) and adds `_created` series.
+
+    Args:
+        collector: What to write.
+        disabled: Names of metrics to leave out.
+        allowed: By metric and label the only values to write; series with other values are added up as `unexpected`.
     """
     lines: list[str] = []
     for family in sorted(collector.collect(), key=lambda family: family.name):
-        if not family.samples:
+        samples = [sample for sample in family.samples if sample.name != f"{family.name}_created"]
+        if not samples:
             continue
-        name = f"{family.name}_total" if family.type == "counter" else family.name
+        name = samples[0].name if family.type == "counter" else family.name
+        if name in disabled:
+            continue
+        restricted = {label: values for (metric, label), values in (allowed or {}).items() if metric == name}
+        if restricted:
+            samples = _restrict(samples, restricted, add=family.type != "gauge")
         text = family.documentation.replace("\\", r"\\").replace("\n", r"\n")
         lines.append(f"# HELP {name} {text}\n# TYPE {name} {family.type}\n")
-        lines.extend(
-            f"{sample.name}{_labels(sample)} {format_float(sample.value)}\n"
-            for sample in family.samples
-            if sample.name != f"{family.name}_created"
-        )
+        lines.extend(f"{sample.name}{_labels(sample)} {format_float(sample.value)}\n" for sample in samples)
     return "".join(lines)
+
+
+def _restrict(samples: Iterable[Sample], allowed: Mapping[str, Collection[str]], *, add: bool) -> list[Sample]:
+    merged: dict[tuple[str, tuple[tuple[str, str], ...]], Sample] = {}
+    for sample in samples:
+        labels = {
+            label: value if value in allowed.get(label, (value,)) else "unexpected"
+            for label, value in sample.labels.items()
+        }
+        key = sample.name, tuple(sorted(labels.items()))
+        value = sample.value + (merged[key].value if add and key in merged else 0)
+        merged[key] = sample._replace(labels=labels, value=value)
+    return list(merged.values())
 
 
 def _labels(sample: Sample) -> str:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from kcm.metrics import Metrics
+from kcm.features import FeatureGates
+from kcm.metrics import BareCounter, Metrics
 
 PAGE = Path(__file__).parents[1] / "docs" / "metrics.md"
 HEAD = """\
@@ -25,11 +26,13 @@ def page() -> str:
     metrics = Metrics()
     metrics.replica_set.register()
     metrics.stateful_set.register()
+    metrics.feature_gates(FeatureGates())
     rows = []
     for collector in metrics.registry._collector_to_names:
         if isinstance(collector, MetricWrapperBase):
             (family,) = collector.describe()
-            name = f"{family.name}_total" if family.type == "counter" else family.name
+            is_bare = family.type != "counter" or isinstance(collector, BareCounter)
+            name = family.name if is_bare else f"{family.name}_total"
             labels = ", ".join(collector._labelnames) if len(collector._labelnames) < 9 else "those of the version"
             rows.append(f"| `{name}` | {family.type} | {labels} | {family.documentation.replace('|', '')} |")
     return HEAD + "\n".join(sorted(rows)) + "\n"

@@ -5,7 +5,7 @@ Follows apiserver pkg/server/healthz/healthz.go and controller-manager pkg/healt
 
 import threading
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kcm.gotext import quote
 from kcm.logs import get_logger
@@ -27,11 +27,19 @@ def _ping() -> str | None:
     return None
 
 
+class HealthMetrics(Protocol):
+    """Gets the results of checks."""
+
+    def checked(self, *, name: str, type: str, ok: bool) -> None:  # noqa: A002 - the label's name
+        """A check was made."""
+
+
 class HealthChecks:
     """The checks of one path, in the order in which they were added; without any there is one that always passes."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, metrics: HealthMetrics | None = None) -> None:
         self.name = name
+        self._metrics = metrics
         self._checks: dict[str, Check] = {}
         self._lock = threading.Lock()
 
@@ -58,7 +66,11 @@ class HealthChecks:
         for name, check in checks.items():
             if name in excluded:
                 lines.append(f"[+]{name} excluded: ok\n")
-            elif (problem := check()) is None:
+                continue
+            problem = check()
+            if self._metrics is not None:
+                self._metrics.checked(name=name, type=self.name, ok=problem is None)
+            if problem is None:
                 lines.append(f"[+]{name} ok\n")
             else:
                 lines.append(f"[-]{name} failed: reason withheld\n")

@@ -222,6 +222,7 @@ async def kcm_process(plane: ControlPlane, port: int, log: Path) -> AsyncIterato
             "--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true",
             "--bind-address=127.0.0.1",
             f"--secure-port={port}",
+            "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics",
             stdout=output,
             stderr=output,
             # Ctrl-C is for the demo, which then stops kcm in order.

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kcm.options import IMPLEMENTED_CONTROLLERS
 from kcm.testing import ControlPlane
 from kcm.testing.process import reserve_port
-from tests.managers import PATIENCE, ROOT, Managers, Namespace, candidate, lease, replica_set
+from tests.managers import OPEN_METRICS, PATIENCE, ROOT, Managers, Namespace, candidate, lease, replica_set
 
 QUEUE_METRICS = {
     "workqueue_adds_total",
@@ -131,7 +131,7 @@ async def metrics(server: str) -> dict[str, list[tuple[dict[str, str], float]]]:
 async def test_a_standby_serves_as_a_leader_does(ns: Namespace, managers: Managers) -> None:
     await ns.create("leases", lease(holder="other"))
     server = f"https://127.0.0.1:{(port := free_port())}"
-    managers.start(*candidate(ns.name), "--bind-address=127.0.0.1", f"--secure-port={port}")
+    managers.start(*candidate(ns.name), "--bind-address=127.0.0.1", f"--secure-port={port}", OPEN_METRICS)
     for path in ("healthz", "livez", "readyz"):
         assert await fetch(f"{server}/{path}") == "ok"
     checks = "[+]leaderElection ok\n"

@@ -14,6 +14,7 @@ from tests.integration.test_command import QUEUE_METRICS, fetch, free_port, metr
 from tests.integration.test_replica_set import controlled_by, has, have, observed
 from tests.managers import (
     CONTROLLERS,
+    OPEN_METRICS,
     UNLIMITED,
     Document,
     Managers,
@@ -379,7 +380,7 @@ class TestWithAManagerOfItsOwn:
         user = User(control_plane, ns, groups=())
         await bind(control_plane, user, f"system:controller:{face.client}")
         server = f"https://127.0.0.1:{(port := free_port())}"
-        flags = ("--leader-elect=false", "--bind-address=127.0.0.1", f"--secure-port={port}")
+        flags = ("--leader-elect=false", "--bind-address=127.0.0.1", f"--secure-port={port}", OPEN_METRICS)
         managers.start(f"--controllers={face.name}", *flags, kubeconfig=user.kubeconfig())
 
         def own() -> Document:

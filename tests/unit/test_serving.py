@@ -22,8 +22,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from kcm.logs import Record, capture
 from kcm.options import SecureServingOptions
 from kcm.serving import SecureServer, ServingError, secure_serving
+from kcm.serving.authentication import Authenticator
+from kcm.serving.authorization import Authorizer
 from kcm.serving.certificates import KeyPair, self_signed
 from kcm.serving.healthz import HealthChecks
+from kcm.serving.metrics_pages import MetricsPage
+from kcm.serving.secure_serving import Delegation
 from kcm.serving.tls import SUITES, make_context
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -81,7 +85,9 @@ def pair_files(tmp_path: Path) -> SecureServingOptions:
 
 @asynccontextmanager
 async def serving(options: SecureServingOptions) -> AsyncIterator[SecureServer]:
-    async with SecureServer(options, render_metrics=lambda: b"up 1\n") as server:
+    delegation = Delegation(Authenticator(), Authorizer(["/*"]))
+    handlers = {"/metrics": MetricsPage(lambda: b"up 1\n")}
+    async with SecureServer(options, handlers=handlers, delegation=delegation) as server:
         yield server
 
 
@@ -267,7 +273,6 @@ async def test_starting_says_where_and_that_metrics_are_open(pair_files: SecureS
             pass
     assert [record.message for record in records] == [
         f"Serving securely on 127.0.0.1:{pair_files.secure_port}",
-        "Anybody who reaches the port may read /metrics: it is served without authentication",
     ]
 
 
@@ -446,7 +451,7 @@ async def test_replaced_files_are_shown_at_the_next_handshake(pair_files: Secure
             # By name, as with SNI, and with either version.
             for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
                 assert await shown_certificate(server.port, "localhost", maximum_version=version) == second
-    assert [(record.level, record.message) for record in records if "Serving" not in record.message][1:] == [
+    assert [(record.level, record.message) for record in records if "Serving" not in record.message] == [
         ("error", "Unable to reload the serving certificate, the old one stays"),
         ("info", "Loaded a new cert/key pair"),
         ("error", "Unable to reload the serving certificate, the old one stays"),
