@@ -6,12 +6,15 @@ options are validated, the manager runs. A command line that cannot be read is t
 goes wrong after that is one line `"command failed" err="…"` of the log. Both end with status 1.
 """
 
+import asyncio
 import platform
 import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import get_completion_class
 
 from kcm import KUBERNETES_VERSION, __version__, logs
 from kcm.command_line import FLAGS, options_from_flags
@@ -29,14 +32,22 @@ DESCRIPTION = """\
 kcm runs Kubernetes' workload controllers against an API server: it keeps Deployments
 and ReplicaSets rolled out and their pods at the wanted number, as the workload part of
 kube-controller-manager does, and takes that manager's flags. Of several replicas only
-the one that holds the Lease acts."""
+the one that holds the Lease acts.
+
+kcm check [flags] tells whether it could work with these flags, and whose work it would take over;
+kcm completion bash|zsh|fish prints what makes a shell complete the flags."""
+
+CHECK_DESCRIPTION = """\
+kcm check tells whether kcm could work with these flags: it reaches the API server, asks for every verb that the chosen
+controllers use whether it is allowed, compares clocks, and looks who holds the Lease and what would be left to nobody if kcm
+took it. It writes nothing; the status is 1 if anything failed."""
 
 
 class CommandError(Exception):
     """The manager could not start or go on; the text is all that there is to say."""
 
 
-def build_command(runner: Runner) -> FlagCommand:
+def build_command(runner: Runner, *, name: str = "kcm", description: str = DESCRIPTION) -> FlagCommand:
     """The click command. `runner` gets valid options; the process's exit status is what it returns."""
 
     def callback(**values: Any) -> NoReturn:
@@ -51,7 +62,7 @@ def build_command(runner: Runner) -> FlagCommand:
         logs.flush()
         click.get_current_context().exit(status)
 
-    command = FlagCommand("kcm", FLAGS, callback, DESCRIPTION)
+    command = FlagCommand(name, FLAGS, callback, description)
     return command
 
 
@@ -79,6 +90,10 @@ def _execute(command: FlagCommand, values: Mapping[str, Any], runner: Runner) ->
     if missing := [name for name in options.generic.missing_controllers() if name in named]:
         log.warning(
             "Controllers are asked for that kcm does not have", controllers=missing, have=IMPLEMENTED_CONTROLLERS
+        )
+    if options.feature_gates.enabled("CoordinatedLeaderElection"):
+        log.warning(
+            "kcm has no coordinated election: it competes for the Lease as without the gate CoordinatedLeaderElection"
         )
     if options.foreign.values:
         names = [f"--{name}" for name in sorted(options.foreign.values)]
@@ -125,10 +140,49 @@ def _run_manager(options: Options) -> int:
         raise CommandError(logs.describe(error)) from error
 
 
+def _run_check(options: Options) -> int:
+    from kcm.api.config import load_config  # noqa: PLC0415 - as above
+    from kcm.api.errors import ConfigError  # noqa: PLC0415
+    from kcm.check import check, table  # noqa: PLC0415
+
+    try:
+        config = load_config(kubeconfig=options.kubeconfig, master=options.master)
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
+    findings = asyncio.run(check(options, config))
+    click.echo(table(findings), nl=False)
+    return 1 if any(finding.result == "failed" for finding in findings) else 0
+
+
+def completion(command: click.Command) -> click.Command:
+    """`kcm completion SHELL`, which prints what makes a shell complete the flags of `command`."""
+
+    def print_script(shell: str) -> None:
+        kind = get_completion_class(shell)
+        if kind is None:
+            raise AssertionError("click.Choice has checked it")
+        script = kind(command, {}, "kcm", "_KCM_COMPLETE")
+        click.echo(script.source_template % script.source_vars(), nl=False)
+
+    return click.Command(
+        "kcm completion",
+        params=[click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish"]))],
+        callback=print_script,
+        help="Print a script that makes a shell complete kcm's flags: source <(kcm completion bash)",
+    )
+
+
 def main() -> NoReturn:
     """The console script: runs the command with the process's arguments and exits."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # An interrupt ends the process as in the reference, not with a traceback; `run` decides for itself what it does.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    build_command(_run_manager).main(prog_name="kcm")
+    command, arguments = build_command(_run_manager), sys.argv[1:]
+    if arguments[:1] == ["check"]:
+        build_command(_run_check, name="kcm check", description=CHECK_DESCRIPTION).main(
+            arguments[1:], prog_name="kcm check"
+        )
+    if arguments[:1] == ["completion"]:
+        completion(command).main(arguments[1:], prog_name="kcm completion")
+    command.main(arguments, prog_name="kcm")
     raise AssertionError("click exits")

@@ -35,6 +35,7 @@ from kcm.controller_descriptor import DESCRIPTORS, ControllerContext, Controller
 from kcm.controllers.controller import Controller
 from kcm.events.recorder import EventBroadcaster, reference_to
 from kcm.features import show
+from kcm.gotext import format_duration
 from kcm.informers.factory import SharedInformerFactory
 from kcm.leaderelection.leader_election import LeaderElector, LeadershipLostError
 from kcm.leaderelection.lease_lock import LeaseLock
@@ -56,6 +57,8 @@ SERVICE_ACCOUNTS_NAMESPACE = "kube-system"
 RELEASE_GATE = "ControllerManagerReleaseLeaderElectionLockOnExit"
 #: Seconds that a leader waits for the API server to be healthy before it gives up.
 API_SERVER_PATIENCE = 10.0
+#: Seconds between two lines of a stop that has no limit.
+STILL_WAITING_PERIOD = 5.0
 #: Seconds beyond the lease duration that the leaderElection check tolerates.
 LEADER_TOLERANCE = 20.0
 
@@ -193,7 +196,7 @@ class ControllerManager:
             up()
             on_leading()
             await asyncio.Event().wait()
-        transport = await stack.enter_async_context(_transport(self._config))
+        transport = await stack.enter_async_context(open_transport(self._config))
         timeout = max(1.0, election.renew_deadline / 2)
         events = self._client(transport, COMPONENT)
         broadcaster = await stack.enter_async_context(EventBroadcaster(events, verbosity=0))
@@ -231,9 +234,9 @@ class ControllerManager:
         options = self._options
 
         async def connect(config: ClientConfig) -> Client:
-            transport = await stack.enter_async_context(_transport(config))
+            transport = await stack.enter_async_context(open_transport(config))
             return Client(
-                transport, user_agent=_user_agent("delegation"), qps=200, burst=400, metrics=self.metrics.rest_client
+                transport, user_agent=user_agent("delegation"), qps=200, burst=400, metrics=self.metrics.rest_client
             )
 
         delegation = NO_DELEGATION
@@ -307,7 +310,7 @@ class ControllerManager:
         """Fill the caches and run the controllers; stop them before the caches."""
         options = self._options
         async with AsyncExitStack() as stack:
-            transport = await stack.enter_async_context(_transport(self._config))
+            transport = await stack.enter_async_context(open_transport(self._config))
             informer_client = self._client(transport, "shared-informers")
             await _wait_for_api_server(informer_client)
             resync = options.generic.min_resync_period * random.uniform(1.0, 2.0)
@@ -317,7 +320,7 @@ class ControllerManager:
             enabled = []
             for descriptor in DESCRIPTORS:
                 if not options.generic.is_enabled(descriptor.name):
-                    log.warning("Controller is disabled", controller=descriptor.name)
+                    log.info("Warning: controller is disabled", controller=descriptor.name)
                     continue
                 if descriptor.name in self._left_to_others:
                     log.warning("Controller is left to another manager", controller=descriptor.name)
@@ -363,7 +366,9 @@ class ControllerManager:
         try:
             await credentials.ensure_account()
         except (StatusError, TransportError) as error:
-            raise ManagerError(f"service account {SERVICE_ACCOUNTS_NAMESPACE}/{name}: {error}") from error
+            log.error("Error initializing a controller", err=error, controller=name)
+            text = f"error building controllers: service account {SERVICE_ACCOUNTS_NAMESPACE}/{name}: {error}"
+            raise ManagerError(text) from error
         own = await stack.enter_async_context(Transport(self._config.endpoint(), credentials))
         return self._client(own, f"system:serviceaccount:{SERVICE_ACCOUNTS_NAMESPACE}:{name}", fence=fence)
 
@@ -378,8 +383,12 @@ class ControllerManager:
 
     async def _start(self, descriptor: ControllerDescriptor, controller: Controller) -> None:
         await asyncio.sleep(self._options.generic.controller_start_interval * random.uniform(1.0, 2.0))
+        log.info("Controller starting...", v=1, controller=descriptor.name)
         self.metrics.controller_started(descriptor.client_name)
-        await controller.run(descriptor.workers(self._options))
+        try:
+            await controller.run(descriptor.workers(self._options))
+        finally:
+            log.info("Controller terminated", v=1, controller=descriptor.name)
 
     def _client(
         self, transport: Transport, name: str, *, timeout: float = REQUEST_TIMEOUT, fence: Fence | None = None
@@ -387,7 +396,7 @@ class ControllerManager:
         generic = self._options.generic
         return Client(
             transport,
-            user_agent=_user_agent(name),
+            user_agent=user_agent(name),
             qps=generic.kube_api_qps,
             burst=generic.kube_api_burst,
             timeout=timeout,
@@ -400,11 +409,13 @@ class ControllerManager:
             controller.queue.refresh_metrics()
 
 
-def _transport(config: ClientConfig) -> Transport:
+def open_transport(config: ClientConfig) -> Transport:
+    """Connections to the API server of a configuration, as the identity that it names."""
     return Transport(config.endpoint(), ConfigCredentials(config))
 
 
-def _user_agent(name: str) -> str:
+def user_agent(name: str) -> str:
+    """What a client calls itself (client-go rest/config.go:AddUserAgent), with kcm's version where a commit would stand."""
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     system = platform.system().lower()
     return f"{COMPONENT}/{KUBERNETES_VERSION} ({system}/{machine}) kubernetes/kcm-{__version__}/{name}"
@@ -487,6 +498,7 @@ async def _main(options: Options, config: ClientConfig, *, stop_on_signals: bool
             if stopped:
                 _exit(1)
             stopped = True
+            _limit_shutdown(options.generic.controller_shutdown_timeout)
             task.cancel()
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -499,6 +511,24 @@ async def _main(options: Options, config: ClientConfig, *, stop_on_signals: bool
         return 0
     except BaseException as error:  # noqa: BLE001 - whatever it is decides the exit status
         return _status_of(error)
+
+
+def _limit_shutdown(timeout: float) -> None:
+    """End the process if the stop takes longer than this many seconds, 0 for no limit, and tell that it takes long."""
+    loop = asyncio.get_running_loop()
+    period = timeout / 3 if timeout > 0 else STILL_WAITING_PERIOD
+
+    def tell() -> None:
+        log.info("Still waiting for some controllers to terminate...")
+        loop.call_later(period, tell)
+
+    def give_up() -> None:
+        log.error("Controller shutdown timeout reached", timeout=format_duration(timeout))
+        _exit(1)
+
+    loop.call_later(period, tell)
+    if timeout > 0:
+        loop.call_later(timeout, give_up)
 
 
 def _status_of(error: BaseException) -> int:
