@@ -197,12 +197,11 @@ class ControllerManager:
             on_leading()
             await asyncio.Event().wait()
         transport = await stack.enter_async_context(open_transport(self._config))
-        timeout = max(1.0, election.renew_deadline / 2)
         events = self._client(transport, COMPONENT)
         broadcaster = await stack.enter_async_context(EventBroadcaster(events, verbosity=0))
         recorder = broadcaster.recorder(COMPONENT)
         lock = LeaseLock(
-            self._client(transport, "leader-election", timeout=timeout),
+            self._client(transport, "leader-election", timeout=lease_request_timeout(election.renew_deadline)),
             namespace=election.resource_namespace,
             name=election.resource_name,
             identity=self._identity,
@@ -407,6 +406,11 @@ class ControllerManager:
     def _refresh_metrics(self) -> None:
         for controller in self._controllers:
             controller.queue.refresh_metrics()
+
+
+def lease_request_timeout(renew_deadline: float) -> float:
+    """Seconds that one request for the Lease may take, so that two fit before the deadline (resourcelock/interface.go)."""
+    return max(1.0, renew_deadline / 2)
 
 
 def open_transport(config: ClientConfig) -> Transport:

@@ -1,6 +1,7 @@
 """What a scrape finds."""
 
 import math
+import re
 import threading
 
 import pytest
@@ -13,9 +14,11 @@ from kcm.api.resources import REPLICA_SETS
 from kcm.controllers.controller import SyncMetrics
 from kcm.controllers.replicaset.replica_set import ReplicaSetMetrics
 from kcm.expectations import ControllerExpectations
+from kcm.features import FeatureGates
 from kcm.informers.metrics import InformerMetrics
 from kcm.leaderelection.leader_election import LeaderElectionMetrics
 from kcm.metrics import Metrics, format_float, text_format
+from kcm.options import MetricsOptions
 from kcm.workqueue.queue import Queue, QueueMetrics
 from tests.clocks import FakeClock
 from tools import metrics_table
@@ -361,3 +364,55 @@ def test_telling_and_scraping_in_two_threads_loses_nothing() -> None:
     found = scrape(metrics)
     assert found["workqueue_work_duration_seconds_count"] == [({"name": "replicaset"}, 5000)]
     assert sum(value for _, value in found["rest_client_requests_total"]) == 5000
+
+
+@pytest.mark.row("C-116")
+def test_feature_gates_are_shown_with_their_stages() -> None:
+    metrics = Metrics()
+    metrics.feature_gates(FeatureGates({"StatefulSetRecreateStrategy": True}))
+    text = metrics.render().decode()
+    for line in (
+        'kubernetes_feature_enabled{name="StatefulSetRecreateStrategy",stage="ALPHA"} 1',
+        'kubernetes_feature_enabled{name="CoordinatedLeaderElection",stage="BETA"} 0',
+        'kubernetes_feature_enabled{name="PodDeletionCost",stage="BETA"} 1',
+    ):
+        assert f"{line}\n" in text
+    assert re.search(r'kubernetes_feature_enabled\{name="\w+",stage=""\} 1', text)
+
+
+@pytest.mark.row("C-033")
+def test_metrics_are_left_out_and_values_of_labels_put_together() -> None:
+    metrics = Metrics()
+    for queue in ("deployment", "replicaset", "statefulset"):
+        metrics.workqueue.for_queue(queue).adds()
+    allow = {"workqueue_adds_total,name": "deployment", "workqueue_depth,nope": "x"}
+    metrics.restrict(MetricsOptions(disabled=("workqueue_retries_total",), allow_labels=allow))
+    lines = metrics.render().decode().splitlines()
+    assert [line for line in lines if line.startswith("workqueue_adds_total")] == [
+        'workqueue_adds_total{name="deployment"} 1',
+        'workqueue_adds_total{name="unexpected"} 2',
+    ]
+    assert not [line for line in lines if "workqueue_retries_total" in line]
+    assert [line for line in lines if line.startswith("workqueue_depth")]
+
+
+@pytest.mark.row("C-119", "C-151")
+def test_requests_are_counted_by_kind_of_user() -> None:
+    metrics = Metrics()
+    for user in ("admin", "jane@example.org", "system:serviceaccount:a:b", None):
+        metrics.requests.authenticated(result="success" if user else "error", seconds=0.002, user=user)
+    metrics.requests.authorized(result="allowed", seconds=0.002)
+    text = metrics.render().decode()
+    for line in (
+        "# TYPE authentication_attempts counter",
+        'authentication_attempts{result="success"} 3',
+        'authentication_attempts{result="error"} 1',
+        "# TYPE authenticated_user_requests counter",
+        'authenticated_user_requests{username="admin"} 1',
+        'authenticated_user_requests{username="email_id"} 1',
+        'authenticated_user_requests{username="other"} 1',
+        'authorization_attempts_total{result="allowed"} 1',
+        'authentication_duration_seconds_bucket{result="success",le="0.001"} 0',
+        'authentication_duration_seconds_bucket{result="success",le="16.384"} 3',
+    ):
+        assert f"{line}\n" in text, line

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kcm.logs import Record, capture
-from kcm.options import SecureServingOptions
+from kcm.options import NamedCertificate, SecureServingOptions
 from kcm.serving import SecureServer, ServingError, secure_serving
 from kcm.serving.authentication import Authenticator
 from kcm.serving.authorization import Authorizer
@@ -29,6 +29,7 @@ from kcm.serving.healthz import HealthChecks
 from kcm.serving.metrics_pages import MetricsPage
 from kcm.serving.secure_serving import Delegation
 from kcm.serving.tls import SUITES, make_context
+from kcm.testing.certificates import Authority
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -107,14 +108,16 @@ async def get(session: aiohttp.ClientSession, path: str) -> tuple[int, str]:
         return response.status, await response.text()
 
 
-async def shown_certificate(port: int, host: str = "127.0.0.1", **settings: Any) -> x509.Certificate:
+async def shown_certificate(
+    port: int, host: str = "127.0.0.1", *, server_hostname: str | None = None, **settings: Any
+) -> x509.Certificate:
     """What a client sees that trusts everybody."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     for name, value in settings.items():
         setattr(context, name, value)
-    _, writer = await asyncio.open_connection(host, port, ssl=context)
+    _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=server_hostname)
     tls = writer.get_extra_info("ssl_object")
     der = tls.getpeercert(binary_form=True)
     writer.close()
@@ -433,7 +436,7 @@ async def test_a_certificate_file_needs_a_key_file(pair_files: SecureServingOpti
             raise AssertionError("serves without a key")
 
 
-@pytest.mark.row("C-027")
+@pytest.mark.row("C-027", "C-150")
 async def test_replaced_files_are_shown_at_the_next_handshake(pair_files: SecureServingOptions) -> None:
     first, second = (x509.load_pem_x509_certificates(pair.certificate)[0] for pair in (PAIR, OTHER_PAIR))
     with capture() as records:
@@ -547,3 +550,85 @@ async def test_a_version_below_the_lowest_is_refused(pair_files: SecureServingOp
         with pytest.raises(OSError):  # noqa: PT011 - an alert or a closed connection
             await shown_certificate(server.port, maximum_version=ssl.TLSVersion.TLSv1_2)
         await shown_certificate(server.port)
+
+
+# Certificates for names, and what connections are made with
+
+
+@pytest.mark.row("C-028")
+async def test_a_client_is_shown_the_certificate_for_the_name_that_it_asks_for(
+    pair_files: SecureServingOptions, tmp_path: Path
+) -> None:
+    authority = Authority("names")
+    named = []
+    for index, names in enumerate(((), ("*.example.org",), ("given.example.net",))):
+        pair = authority.serving(f"pair{index}", [f"own{index}.example.com"]).write(tmp_path, f"pair{index}")
+        named.append(NamedCertificate(str(pair[0]), str(pair[1]), names))
+    async with serving(replace(pair_files, tls_sni_cert_key=tuple(named))) as server:
+        assert server.port is not None
+        shown = {
+            name: common_name(await shown_certificate(server.port, server_hostname=name))
+            for name in (
+                "own0.example.com",
+                "OWN0.example.com",
+                "a.example.org",
+                "a.b.example.org",
+                "given.example.net",
+                "own2.example.com",
+                "other",
+            )
+        }
+        default = common_name(await shown_certificate(server.port))
+    assert shown == {
+        "own0.example.com": "pair0",
+        "OWN0.example.com": "pair0",
+        "a.example.org": "pair1",
+        "a.b.example.org": default,
+        "given.example.net": "pair2",
+        "own2.example.com": default,
+        "other": default,
+    }
+
+
+async def test_a_further_certificate_that_cannot_be_read_ends_the_start(pair_files: SecureServingOptions) -> None:
+    options = replace(pair_files, tls_sni_cert_key=(NamedCertificate("/nonexistent", "/nonexistent"),))
+    with pytest.raises(ServingError, match=r"failed to load SNI cert and key: .*: /nonexistent"):
+        async with serving(options):
+            pass
+
+
+@pytest.mark.row("C-092")
+async def test_the_lowest_version_is_1_2_unless_set(pair_files: SecureServingOptions) -> None:
+    async with serving(pair_files) as server:
+        assert server.port is not None
+        await shown_certificate(server.port, maximum_version=ssl.TLSVersion.TLSv1_2)
+    async with serving(replace(pair_files, tls_min_version="VersionTLS13")) as server:
+        assert server.port is not None
+        await shown_certificate(server.port)
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await shown_certificate(server.port, maximum_version=ssl.TLSVersion.TLSv1_2)
+
+
+async def test_key_exchange_groups_have_the_numbers_of_go(pair_files: SecureServingOptions) -> None:
+    async with serving(replace(pair_files, tls_curve_preferences=(4588, 24, 23))) as server:
+        context = trusting(PAIR)
+        context.set_ecdh_curve("secp384r1")
+        assert server.port is not None
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+        writer.close()
+        context.set_ecdh_curve("prime256v1")
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+    with pytest.raises(ServingError, match=r"none of the key exchange groups \[1, 2\]"):
+        async with serving(replace(pair_files, tls_curve_preferences=(1, 2))):
+            pass
+
+
+async def test_a_port_is_shared_if_both_say_so(pair_files: SecureServingOptions) -> None:
+    sharing = replace(pair_files, permit_port_sharing=True)
+    async with serving(sharing) as first, serving(sharing) as second:
+        assert first.port == second.port
+    async with serving(pair_files):
+        with pytest.raises(ServingError, match="Address already in use"):
+            async with serving(sharing):
+                pass
