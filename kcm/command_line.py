@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.resources import files
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from kcm import KUBERNETES_VERSION
@@ -31,6 +32,7 @@ from kcm.flags import (
     VMODULE,
     Flag,
     FlagType,
+    ListType,
 )
 from kcm.gotext import parse_bool, quote
 from kcm.options import (
@@ -45,19 +47,8 @@ from kcm.options import (
 T = TypeVar("T")
 
 
-class _FeatureGatesType(FlagType[tuple[tuple[str, str], ...]]):
-    name = "colonSeparatedMultimapStringString"
-
-    def read(self, text: str) -> tuple[tuple[str, str], ...]:
-        return split_feature_gates(text)
-
-    def write(self, value: tuple[tuple[str, str], ...]) -> str:
-        return ",".join(f"{component}:{setting}" for component, setting in sorted(value, key=lambda pair: pair[0]))
-
-    def merge(
-        self, before: tuple[tuple[str, str], ...], now: tuple[tuple[str, str], ...]
-    ) -> tuple[tuple[str, str], ...]:
-        return before + now
+def _write_feature_gates(value: tuple[tuple[str, str], ...]) -> str:
+    return ",".join(f"{component}:{setting}" for component, setting in sorted(value, key=lambda pair: pair[0]))
 
 
 class _VersionType(FlagType[str]):
@@ -87,31 +78,23 @@ class _VersionType(FlagType[str]):
         return value == "false"
 
 
-class _NamedCertificatesType(FlagType[tuple[NamedCertificate, ...]]):
-    name = "namedCertKey"
-
-    def read(self, text: str) -> tuple[NamedCertificate, ...]:
-        pair, colon, names = (part.strip() for part in text.partition(":"))
-        if colon and not names:
-            raise ValueError("empty names list is not allowed")
-        paths = [path.strip() for path in pair.split(",")]
-        if len(paths) != 2:
-            raise ValueError("expected comma separated certificate and key file paths")
-        return (
-            NamedCertificate(paths[0], paths[1], tuple(name.strip() for name in names.split(",")) if colon else ()),
-        )
-
-    def write(self, value: tuple[NamedCertificate, ...]) -> str:
-        shown = (f"{pair.certificate},{pair.key}{':' if pair.names else ''}{','.join(pair.names)}" for pair in value)
-        return f"[{';'.join(shown)}]"
-
-    def merge(
-        self, before: tuple[NamedCertificate, ...], now: tuple[NamedCertificate, ...]
-    ) -> tuple[NamedCertificate, ...]:
-        return before + now
+def _read_named_certificate(text: str) -> tuple[NamedCertificate, ...]:
+    pair, colon, names = (part.strip() for part in text.partition(":"))
+    if colon and not names:
+        raise ValueError("empty names list is not allowed")
+    paths = [path.strip() for path in pair.split(",")]
+    if len(paths) != 2:
+        raise ValueError("expected comma separated certificate and key file paths")
+    return (NamedCertificate(paths[0], paths[1], tuple(name.strip() for name in names.split(",")) if colon else ()),)
 
 
-_NAMED_CERTIFICATES = _NamedCertificatesType()
+def _write_named_certificates(value: tuple[NamedCertificate, ...]) -> str:
+    shown = (f"{pair.certificate},{pair.key}{':' if pair.names else ''}{','.join(pair.names)}" for pair in value)
+    return f"[{';'.join(shown)}]"
+
+
+_FEATURE_GATES = ListType("colonSeparatedMultimapStringString", split_feature_gates, _write_feature_gates)
+_NAMED_CERTIFICATES = ListType("namedCertKey", _read_named_certificate, _write_named_certificates)
 _TYPES: dict[str, FlagType[Any]] = {kind.name: kind for kind in (BOOL, DURATION, FLOAT, FLOAT32, INT, INT32, STRING)}
 _STOCK = json.loads(files("kcm").joinpath("stock_flags.json").read_text())
 _DEFAULTS = Options()
@@ -134,9 +117,7 @@ class _Own(NamedTuple):
 
 def _flag(target: str, kind: FlagType[T], text: str, *, name: str = "", shorthand: str = "") -> _Own:
     """A flag whose default is that of its field, and whose name is the field's unless given."""
-    default: Any = _DEFAULTS
-    for part in target.split("."):
-        default = getattr(default, part)
+    default = attrgetter(target)(_DEFAULTS)
     name = name or target.rpartition(".")[2].replace("_", "-")
     return _Own(target, Flag(name, kind, default, text, group=_group(name), shorthand=shorthand))
 
@@ -433,7 +414,7 @@ _TOGETHER = (
     ),
     Flag(
         "feature-gates",
-        _FeatureGatesType(),
+        _FEATURE_GATES,
         (),
         "Feature gates to set, as [kube:]Name=true|false,...; gates of all Kubernetes components are accepted. May be "
         "repeated.",
@@ -486,11 +467,8 @@ def options_from_flags(values: Mapping[str, Any]) -> Options:
     # A section of a section is filled before the one that it stands in.
     for section in sorted(sections, key=lambda path: path.count("."), reverse=True):
         if section:
-            before: Any = _DEFAULTS
-            for part in section.split("."):
-                before = getattr(before, part)
             outer, _, name = section.rpartition(".")
-            sections[outer][name] = replace(before, **sections.pop(section))
+            sections[outer][name] = replace(attrgetter(section)(_DEFAULTS), **sections.pop(section))
     foreign = {flag.long: values[str(flag.name)] for flag in _FOREIGN if values[str(flag.name)] != flag.value}
     gates = parse_feature_gates(
         values["feature_gates"],
@@ -506,11 +484,7 @@ def options_from_flags(values: Mapping[str, Any]) -> Options:
 def flag_values(options: Options) -> dict[str, Any]:
     """The values of `FLAGS` that make these options, by the flags' names: the inverse of `options_from_flags`."""
     values = {flag.long: options.foreign.values.get(flag.long, flag.value) for flag in _FOREIGN}
-    for target, flag in _OWN:
-        value: Any = options
-        for part in target.split("."):
-            value = getattr(value, part)
-        values[flag.long] = value
+    values |= {flag.long: attrgetter(target)(options) for target, flag in _OWN}
     gates = options.feature_gates
     values["emulated-version"] = () if gates.emulated == RELEASE else (show(gates.emulated),)
     values["min-compatibility-version"] = () if gates.min_compatibility is None else (show(gates.min_compatibility),)

@@ -83,10 +83,11 @@ class _Scalar(FlagType[T]):
         return self._write(value)
 
 
-class _List(_Scalar[tuple[T, ...]]):
+class ListType(_Scalar[tuple[T, ...]]):
     """A type of several values, to which every further use of the flag adds."""
 
     def merge(self, before: tuple[T, ...], now: tuple[T, ...]) -> tuple[T, ...]:
+        """All values, in the order in which they were given."""
         return before + now
 
 
@@ -155,10 +156,10 @@ FLOAT32 = _Scalar("float32", parse_float32, format_float32)
 DURATION = _Scalar("duration", parse_duration, format_duration)  # in seconds
 IP = _Scalar("ip", _read_ip, str)
 LEVEL = _Scalar("Level", lambda text: parse_uint(text, bits=31), str)
-STRINGS = _List("strings", parse_csv, lambda value: f"[{format_csv(value)}]")
-INT32S = _List("int32Slice", _read_int32s, lambda value: f"[{','.join(map(str, value))}]")
+STRINGS = ListType("strings", parse_csv, lambda value: f"[{format_csv(value)}]")
+INT32S = ListType("int32Slice", _read_int32s, lambda value: f"[{','.join(map(str, value))}]")
 QUANTITY = _Scalar("quantity", _read_quantity, lambda value: value or "0")
-VMODULE = _List("pattern=N,...", _read_vmodule, lambda value: ",".join(f"{pattern}={v}" for pattern, v in value))
+VMODULE = ListType("pattern=N,...", _read_vmodule, lambda value: ",".join(f"{pattern}={v}" for pattern, v in value))
 
 
 class _StringMap(_Scalar[dict[str, str]]):

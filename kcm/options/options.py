@@ -47,18 +47,21 @@ class Options:
         Args:
             implemented: Canonical names of the controllers that there are.
         """
+        gates = self.feature_gates
+        problems = gates.validate()  # with any, none can be asked
+
+        def on(gate: str) -> bool:
+            return not problems and gates.enabled(gate)
+
         return [
-            *self.logging.validate(alpha=self._on("LoggingAlphaOptions")),
-            *self.feature_gates.validate(),
+            *self.logging.validate(alpha=on("LoggingAlphaOptions")),
+            *problems,
             *self.leader_election.validate(),
             *self.generic.validate(implemented),
             *self.workers.validate(),
             *self.foreign.validate(),
             *self.serving.validate(),
-            *self.authentication.validate(uid_allowed=self._on("RemoteRequestHeaderUID")),
+            *self.authentication.validate(uid_allowed=on("RemoteRequestHeaderUID")),
             *self.authorization.validate(),
             *self.metrics.validate(),
         ]
-
-    def _on(self, gate: str) -> bool:
-        return not self.feature_gates.validate() and self.feature_gates.enabled(gate)

@@ -9,6 +9,7 @@ from kcm.testing import ControlPlane
 from kcm.testing.control_plane import KubectlError
 from tests.integration.test_command import fetch, free_port
 from tests.integration.test_serving_beside_stock import RBAC
+from tests.kubeadm import MANIFEST
 from tests.managers import (
     Document,
     Managers,
@@ -19,23 +20,6 @@ from tests.managers import (
     replication_controller,
     serving,
 )
-
-MANIFEST = [
-    "--authentication-kubeconfig=/etc/kubernetes/controller-manager.conf",
-    "--authorization-kubeconfig=/etc/kubernetes/controller-manager.conf",
-    "--bind-address=127.0.0.1",
-    "--client-ca-file=/etc/kubernetes/pki/ca.crt",
-    "--cluster-name=kubernetes",
-    "--cluster-signing-cert-file=/etc/kubernetes/pki/ca.crt",
-    "--cluster-signing-key-file=/etc/kubernetes/pki/ca.key",
-    "--controllers=*,bootstrapsigner,tokencleaner",
-    "--kubeconfig=/etc/kubernetes/controller-manager.conf",
-    "--leader-elect=true",
-    "--requestheader-client-ca-file=/etc/kubernetes/pki/front-proxy-ca.crt",
-    "--root-ca-file=/etc/kubernetes/pki/ca.crt",
-    "--service-account-private-key-file=/etc/kubernetes/pki/sa.key",
-    "--use-service-account-credentials=true",
-]
 
 
 @pytest.fixture(scope="module")

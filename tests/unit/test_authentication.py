@@ -1,7 +1,6 @@
 """Who asks, and what they may read."""
 
 import asyncio
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from kcm.serving.authorities import Authorities, FileAuthorities
 from kcm.serving.authorization import Authorizer, Decision
 from kcm.serving.reviews import AnswerCache
 from kcm.testing.certificates import Authority
+from tests.clocks import FakeClock
 
 CLIENTS, PROXIES, STRANGERS = Authority("clients"), Authority("proxies"), Authority("strangers")
 EXTRA_PREFIX = "X-Remote-Extra-"
@@ -187,21 +187,8 @@ def test_a_star_in_the_middle_of_a_path_is_refused() -> None:
 # Kept answers
 
 
-class Clock:
-    """Stands still until told."""
-
-    def __init__(self) -> None:
-        self.time = 100.0
-
-    def monotonic(self) -> float:
-        return self.time
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
-
-
 async def test_an_answer_is_kept_for_its_time_and_asked_for_once() -> None:
-    clock, asked, go = Clock(), [], asyncio.Event()
+    clock, asked, go = FakeClock(), [], asyncio.Event()
     cache: AnswerCache[str] = AnswerCache(lambda answer: 10.0 if answer == "yes" else 1.0, clock=clock)
 
     async def ask() -> str:
@@ -215,14 +202,14 @@ async def test_an_answer_is_kept_for_its_time_and_asked_for_once() -> None:
     go.set()
     assert await asyncio.gather(*waiting[1:]) == ["yes", "yes"]
     assert len(asked) == 1
-    clock.time += 9.9
+    clock.seconds += 9.9
     assert (await cache.get(b"q", ask), len(asked)) == ("yes", 1)
-    clock.time += 0.2
+    clock.seconds += 0.2
     assert (await cache.get(b"q", ask), len(asked)) == ("yes", 2)
 
 
 async def test_an_error_is_not_kept() -> None:
-    cache: AnswerCache[str] = AnswerCache(lambda _: 10.0, clock=Clock())
+    cache: AnswerCache[str] = AnswerCache(lambda _: 10.0, clock=FakeClock())
     count = 0
 
     async def ask() -> str:
@@ -239,7 +226,7 @@ async def test_an_error_is_not_kept() -> None:
 
 async def test_a_cache_does_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kcm.serving.reviews.CACHE_SIZE", 3)
-    cache: AnswerCache[int] = AnswerCache(lambda _: 10.0, clock=Clock())
+    cache: AnswerCache[int] = AnswerCache(lambda _: 10.0, clock=FakeClock())
     asked = []
 
     async def get(number: int) -> int:

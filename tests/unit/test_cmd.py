@@ -22,6 +22,7 @@ from kcm.cmd import CommandError, build_command
 from kcm.command_line import FLAGS
 from kcm.flags import FlagCommand
 from kcm.options import LeaderElectionOptions, LoggingOptions, Options, WorkerOptions
+from tests.kubeadm import MANIFEST, NETWORKS
 
 STOCK = json.loads(files("kcm").joinpath("stock_flags.json").read_text())
 
@@ -460,30 +461,9 @@ def test_flags_of_other_controllers_are_checked_by_their_types(kcm: Kcm, wrong: 
     assert f'Error: invalid argument "{value}" for "--{wrong}" flag: ' in result.stderr
 
 
-KUBEADM = [
-    "--allocate-node-cidrs=true",
-    "--authentication-kubeconfig=/etc/kubernetes/controller-manager.conf",
-    "--authorization-kubeconfig=/etc/kubernetes/controller-manager.conf",
-    "--bind-address=127.0.0.1",
-    "--client-ca-file=/etc/kubernetes/pki/ca.crt",
-    "--cluster-cidr=10.244.0.0/16",
-    "--cluster-name=kubernetes",
-    "--cluster-signing-cert-file=/etc/kubernetes/pki/ca.crt",
-    "--cluster-signing-key-file=/etc/kubernetes/pki/ca.key",
-    "--controllers=*,bootstrapsigner,tokencleaner",
-    "--kubeconfig=/etc/kubernetes/controller-manager.conf",
-    "--leader-elect=true",
-    "--requestheader-client-ca-file=/etc/kubernetes/pki/front-proxy-ca.crt",
-    "--root-ca-file=/etc/kubernetes/pki/ca.crt",
-    "--service-account-private-key-file=/etc/kubernetes/pki/sa.key",
-    "--service-cluster-ip-range=10.96.0.0/16",
-    "--use-service-account-credentials=true",
-]
-
-
 @pytest.mark.row("C-138", "C-139")
 def test_a_kubeadm_command_line_is_taken_and_says_once_what_is_without_effect(kcm: Kcm) -> None:
-    result = kcm(*KUBEADM)
+    result = kcm(*MANIFEST, *NETWORKS)
     assert result.exit_code == 0
     (options,) = kcm.ran
     assert options.authentication.kubeconfig == options.authorization.kubeconfig == options.kubeconfig
