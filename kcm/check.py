@@ -194,10 +194,13 @@ async def _leases(client: Client, options: Options, clock: Clock) -> AsyncIterat
                 "--leader-elect-resource-name=kcm the stock manager goes on with them",
             )
         return
-    other = await _lease(client, stock.resource_namespace, stock.resource_name, clock)
-    if other.text.startswith("held"):
+    try:
+        spec = (await client.get(LEASES, stock.resource_namespace, stock.resource_name)).spec
+    except (StatusError, TransportError):
+        return
+    if _is_held(spec, clock):
         ours = ", ".join(name for name in IMPLEMENTED_CONTROLLERS if options.generic.is_enabled(name))
-        yield Finding("warning", "stock manager", f"{other.text}; it must run without {ours}")
+        yield Finding("warning", "stock manager", f"{_holder(spec, clock)}; it must run without {ours}")
 
 
 async def _lease(client: Client, namespace: str, name: str, clock: Clock) -> Finding:
@@ -214,6 +217,15 @@ async def _lease(client: Client, namespace: str, name: str, clock: Clock) -> Fin
 def _holder(spec: LeaseSpec, clock: Clock) -> str:
     if not spec.holder_identity or spec.renew_time is None:
         return "free"
-    age = max(0.0, (clock.now() - spec.renew_time).total_seconds())
-    state = "held" if age <= (spec.lease_duration_seconds or 0) else "expired, last held"
-    return f"{state} by {spec.holder_identity}, renewed {format_duration(round(age))} ago"
+    state = "held" if _is_held(spec, clock) else "expired, last held"
+    return f"{state} by {spec.holder_identity}, renewed {format_duration(round(_age(spec.renew_time, clock)))} ago"
+
+
+def _is_held(spec: LeaseSpec, clock: Clock) -> bool:
+    if not spec.holder_identity or spec.renew_time is None:
+        return False
+    return _age(spec.renew_time, clock) <= (spec.lease_duration_seconds or 0)
+
+
+def _age(time: datetime, clock: Clock) -> float:
+    return max(0.0, (clock.now() - time).total_seconds())

@@ -1,9 +1,10 @@
 """`kcm check` as a shell sees it: a table and a status."""
 
 import asyncio
+import json
 import re
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import pytest
@@ -69,6 +70,22 @@ async def test_who_holds_the_lease_is_told(control_plane: ControlPlane, ns: Name
     assert re.fullmatch(r"held by somebody, renewed \S+ ago", held[1])
     old = (await check(*flags, "--leader-elect-resource-name=old")).rows[f"Lease {ns.name}/old"]
     assert re.fullmatch(r"expired, last held by somebody, renewed \S+ ago", old[1])
+
+
+async def test_a_stock_manager_that_leads_is_told_of(control_plane: ControlPlane, ns: Namespace) -> None:
+    flags = (f"--kubeconfig={control_plane.kubeconfig}", f"--leader-elect-resource-namespace={ns.name}")
+    name = "--leader-elect-resource-name=kcm"
+    assert "stock manager" not in (await check(*flags, name)).rows
+    stock = json.dumps(
+        lease("kube-controller-manager", "kube-system", renewed=datetime.now(UTC) + timedelta(minutes=5))
+    )
+    await control_plane.kubectl("create", "-f", "-", input=stock)
+    try:
+        result, text = (await check(*flags, name, "--controllers=deployment")).rows["stock manager"]
+    finally:
+        await control_plane.kubectl("delete", "lease", "-n", "kube-system", "kube-controller-manager")
+    assert result == "warning"
+    assert re.fullmatch(r"held by somebody, renewed \S+ ago; it must run without deployment-controller", text)
 
 
 async def test_what_nobody_would_run_is_told(control_plane: ControlPlane) -> None:
